@@ -254,7 +254,7 @@ def test_what_can_t_be_written_is_refused_at_once(spark: SparkSession, tmp_path:
         (spark.sql("select 1 a, 2 a"), "new", {}, SchemaError, "column a: duplicate name"),
         (spark.range(3).select(), "new", {}, UsageError, "no columns"),
         (spark.range(3), "new", {"partition_by": ["day"]}, UnknownColumnError, "column day"),
-        (spark.range(3), "new", {"partition_by": ["id"]}, UsageError, "no column is left"),
+        (spark.range(3), "new", {"partition_by": ["id"]}, UsageError, "all columns are partition columns"),
         (spark.range(3), "new", {"cluster_by": ["ID"]}, UnknownColumnError, "column ID"),
         (spark.range(3), "new", {"mode": "overwrite"}, UsageError, "Iceberg"),
         (spark.range(3), "new", {"clusterby": ["id"]}, UsageError, "unknown layout option: clusterby"),

@@ -243,7 +243,7 @@ def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> 
     if not isinstance(part, Recorded):
         return None
     segment, row_group = part.segment, int(part.groups[unit])
-    span, locations = segment.page_span(row_group, ref.path), segment.places(row_group, ref.path)
+    span, locations = segment.page_span(row_group, ref.path), segment.page_offsets(row_group, ref.path)
     if span is None or locations is None:
         return None
     starts = locations.first_rows + survey.starts[group]

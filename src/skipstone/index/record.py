@@ -35,7 +35,7 @@ from skipstone.parquet.evidence import (
     page_facts,
     row_group_counts,
 )
-from skipstone.parquet.measure import Measured, NotMeasurable, build_bloom, measure
+from skipstone.parquet.measure import ChunkMeasure, NotMeasurable, build_bloom, measure
 from skipstone.parquet.metadata import ParquetMetadata, all_chunks
 from skipstone.parquet.pageindex import (
     BadPageIndex,
@@ -469,7 +469,7 @@ class _ChunkValues:
 
     values: pa.ChunkedArray
     type: pa.DataType
-    measured: Measured
+    measured: ChunkMeasure
     paged: bool
     """Whether the measures are per page, not of the whole chunk."""
 

@@ -378,13 +378,13 @@ class Segment:
 
     # -- pages -------------------------------------------------------------------------------
 
-    def places(self, group: int, path: Path) -> PageIndex | None:
+    def page_offsets(self, group: int, path: Path) -> PageIndex | None:
         """Where the pages of a chunk are."""
         column = self.columns.get(path)
         span = None if column is None else self._pages(column, group)
         return None if column is None or span is None else self._page_index(column, group, *span)
 
-    def places_of(self, file: int, group: int, leaves: Sequence[LeafColumn]) -> list[PageIndex | None]:
+    def page_offsets_of(self, file: int, group: int, leaves: Sequence[LeafColumn]) -> list[PageIndex | None]:
         """Where the pages of some chunks of a file's row group are: from arrays of all pages, in few calls.
 
         ``group`` is numbered within the segment.
@@ -392,7 +392,7 @@ class Segment:
         paths = [leaf.path for leaf in leaves]
         arrays = self._page_arrays(paths)
         if arrays is None or len(set(paths)) < len(leaves):
-            return [self.places(group, path) for path in paths]
+            return [self.page_offsets(group, path) for path in paths]
         rows = self.common("group_rows").item(group)
         indexes: list[PageIndex | None] = []
         doubtful: list[tuple[LeafColumn, PageIndex, int]] = []
@@ -401,7 +401,9 @@ class Segment:
             if last <= first:
                 indexes += (None,)
                 continue
-            index = PageIndex.places(rows, first_rows[first:last], offsets[first:last], sizes[first:last])
+            index = PageIndex.without_statistics(
+                rows, first_rows[first:last], offsets[first:last], sizes[first:last]
+            )
             indexes += (index,)
             if not checked[group]:
                 doubtful += ((leaf, index, int(last)),)
@@ -513,7 +515,7 @@ class Segment:
         keys = [((column.number, f"page/{name}"), first, last) for name in names]
         first_rows, offsets, sizes = self.container.slices(keys)
         rows = int(self.common("group_rows")[group])
-        found = PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
+        found = PageIndex.without_statistics(rows, first_rows, offsets, sizes.astype(np.int64))
         checked = self._checked(column)
         if not checked[group]:
             self._check_places(found, column, group, last)
@@ -801,12 +803,12 @@ class _Records:
             damage = bad
         return row_group_facts(self.footer(damage), ref)
 
-    def places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
+    def page_offsets(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
         """Where the pages of chunks of a row group are, as far as the segment knows."""
         first = int(self.segment.firsts[self.file])
         every = self.shell.leaves
         try:
-            return self.segment.places_of(self.file, first + group, [every[leaf] for leaf in leaves])
+            return self.segment.page_offsets_of(self.file, first + group, [every[leaf] for leaf in leaves])
         except BadIndex as bad:
             self.footer(bad)
             return [None] * len(leaves)

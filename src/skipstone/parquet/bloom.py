@@ -1,4 +1,4 @@
-"""Split-block bloom filters: may this chunk hold this value?"""
+"""Split-block bloom filters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 32
 # The format's own limit.
 _MAX_BYTES: Final = 128 * 1024 * 1024
-# Read first when the writer didn't say how long header and filter are; holds most filters whole.
+# First read of a filter of unrecorded length; long enough for most filters.
 _GUESS: Final = 16 * 1024
 _GATHER: Final = 256 * 1024
-# More keys than this read a filter as a whole.
+# For more keys the entire filter is read.
 _FEW_KEYS: Final = 16
-# No writer's header is longer; what is, is no header.
+# No writer's header is longer.
 _MAX_HEADER: Final = 64
 
 
 class BadBloom(Exception):
-    """A bloom filter that can't be used; never fatal, the caller notes the reason and does without it."""
+    """An unusable bloom filter; never fatal: the caller records the reason and ignores the filter."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -45,13 +45,13 @@ class BloomFilter:
     blocks: NDArray[np.uint32]
 
     def might_contain(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Per hash, false only if the value is surely absent."""
-        found: NDArray[np.bool_] = probe([self], hashes)[0]
-        return found
+        """Per hash, false only if the value is certainly absent."""
+        may_contain: NDArray[np.bool_] = probe([self], hashes)[0]
+        return may_contain
 
 
 def hash_values(values: Iterable[bytes]) -> NDArray[np.uint64]:
-    """Hash plain-encoded physical values; byte arrays go without their length prefix.
+    """Hash plain-encoded physical values, byte arrays without their length prefix.
 
     >>> hash_values([(42).to_bytes(8, "little"), b"forty-two"]).dtype
     dtype('uint64')
@@ -67,22 +67,22 @@ def _hasher() -> Callable[[bytes], int]:
 
 
 def probe(filters: Sequence[BloomFilter], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Probe many filters with many hashes: ``[filter, hash]``, false only where surely absent."""
-    found = np.empty((len(filters), len(hashes)), dtype=np.bool_)
+    """Probe many filters with many hashes: ``[filter, hash]``, false only where certainly absent."""
+    hits = np.empty((len(filters), len(hashes)), dtype=np.bool_)
     masks = block_masks(hashes)
     by_size: dict[int, list[int]] = {}
     for position, bloom in enumerate(filters):
         by_size.setdefault(len(bloom.blocks), []).append(position)
     for size, positions in by_size.items():
         chosen = block_numbers(hashes, size)
-        # In pieces, since the gathered blocks take 32 bytes per filter and hash.
+        # In pieces, because the gathered blocks take 32 bytes per filter and hash.
         step = max(1, _GATHER // len(positions))
         for start in range(0, len(hashes), step):
             piece = slice(start, start + step)
             wanted = masks[piece]
             gathered = np.stack([filters[position].blocks[chosen[piece]] for position in positions])
-            found[positions, piece] = ((gathered & wanted) == wanted).all(axis=-1)
-    return found
+            hits[positions, piece] = ((gathered & wanted) == wanted).all(axis=-1)
+    return hits
 
 
 _HALF, _LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -95,18 +95,18 @@ _SALT = np.array(
 
 
 def block_numbers(hashes: NDArray[np.uint64], count: int) -> NDArray[np.intp]:
-    """The block each hash falls into, of a filter with ``count`` blocks."""
+    """Return the block of each hash in a filter with ``count`` blocks."""
     return (((hashes >> _HALF) * np.uint64(count)) >> _HALF).astype(np.intp)
 
 
 def block_masks(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """The bit each hash sets in every word of its block."""
+    """Return the bit that each hash sets in every word of its block."""
     keys = (hashes & _LOW_HALF).astype(np.uint32)
     return _ONE << ((keys[:, np.newaxis] * _SALT) >> _SHIFT)
 
 
 def has_bloom(metadata: ParquetMetadata, leaf: int) -> bool:
-    """Whether any chunk of a leaf has a filter; told once per footer."""
+    """Whether any chunk of a leaf has a filter; computed once per footer."""
     key = (BloomFilter, leaf)
     if key not in metadata.memo:
         metadata.memo[key] = any(c.bloom_filter_offset is not None for c in metadata.chunks(leaf))
@@ -114,7 +114,7 @@ def has_bloom(metadata: ParquetMetadata, leaf: int) -> bool:
 
 
 def bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRange | None:
-    """Where a chunk's filter is; without a known length, a first piece that holds at least its header."""
+    """Return the byte range of a chunk's filter; of its first bytes if the length is not recorded."""
     chunk = metadata.chunks(leaf)[row_group]
     start = chunk.bloom_filter_offset
     if start is None or metadata.is_encrypted(row_group, leaf):
@@ -122,9 +122,9 @@ def bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRan
     length = chunk.bloom_filter_length
     size = metadata.size
     if start < 0 or (length is not None and length <= 0):
-        raise BadBloom("the filter has no place in the file")
+        raise BadBloom("filter has an invalid offset or length")
     if size is not None and start + (length or 1) > size:
-        raise BadBloom("the filter lies outside the file")
+        raise BadBloom("filter is outside the file")
     if length is not None:
         return ByteRange(start, start + length)
     return ByteRange(start, start + _GUESS if size is None else min(start + _GUESS, size))
@@ -132,21 +132,21 @@ def bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProbe:
-    """Looks a few values up in filters of one size by reading a header and a block per value of each.
+    """Looks up a few values in filters of one size by reading the header and one block per value.
 
-    Writers make filters of a power of two bytes, which tells the header's length before it is read;
-    ``might_contain`` refuses a filter whose header says otherwise.
+    The size of a filter is a power of two, which gives the header's length before it is read; ``check``
+    refuses a filter whose header differs.
     """
 
     header: int
     length: int
     offsets: tuple[int, ...]
-    """Where the blocks begin, counted from the filter's first byte."""
+    """Offsets of the blocks in the filter."""
     masks: NDArray[np.uint32]
 
     @classmethod
     def of(cls, size: int, hashes: NDArray[np.uint64]) -> BlockProbe | None:
-        """For filters of ``size`` bytes with their header; None where they had better be read whole."""
+        """Probe filters of ``size`` bytes with their header; None if they are better read in full."""
         length = 1 << (size.bit_length() - 1)
         header = size - length
         if not 0 < header <= _MAX_HEADER or length < _BLOCK_BYTES or len(hashes) > _FEW_KEYS:
@@ -156,38 +156,38 @@ class BlockProbe:
         return cls(header, length, offsets, block_masks(hashes))
 
     def ranges(self, start: int) -> list[ByteRange]:
-        """What to read of the filter that begins at ``start``."""
+        """Return the byte ranges to read of the filter at ``start``."""
         blocks = [ByteRange(start + offset, start + offset + _BLOCK_BYTES) for offset in self.offsets]
         return [ByteRange(start, start + self.header), *blocks]
 
     def check(self, header: bytes) -> None:
-        """Refuse a filter that is not laid out as its length promised."""
-        if _known_header(header) != (self.header, self.length):
-            raise BadBloom("the filter is not as long as the footer says")
+        """Refuse a filter whose header contradicts its length."""
+        if _cached_header(header) != (self.header, self.length):
+            raise BadBloom("filter length differs from the footer's")
 
     def might_contain(self, blocks: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Per filter, whether one of the values may be in it; ``blocks`` are those of all filters."""
+        """Per filter, whether it may contain one of the values; ``blocks`` are those of all filters."""
         words = np.frombuffer(b"".join(blocks), dtype="<u4").reshape(-1, len(self.offsets), 8)
         hits: NDArray[np.bool_] = ((words & self.masks) == self.masks).all(axis=-1).any(axis=-1)
         return hits
 
 
 @lru_cache(maxsize=256)
-def _known_header(data: bytes) -> tuple[int, int]:
-    # The filters of a column differ in their bits, seldom in their headers.
+def _cached_header(data: bytes) -> tuple[int, int]:
+    # The filters of a column rarely differ in their headers.
     return _header(data)
 
 
 def bloom_length(data: bytes) -> int:
-    """Bytes of header and filter together, told from the header: read on when ``data`` has fewer."""
+    """Total bytes of header and filter, from the header; ``data`` may be shorter."""
     return sum(_header(data))
 
 
 def parse_bloom(data: bytes) -> BloomFilter:
-    """Make a filter of its header and bits."""
+    """Parse a filter with its header."""
     skip, length = _header(data)
     if len(data) < skip + length:
-        raise BadBloom(f"the filter has {len(data) - skip} of {length} bytes")
+        raise BadBloom(f"filter has {len(data) - skip} of {length} bytes")
     words = np.frombuffer(data, dtype="<u4", count=length // 4, offset=skip)
     return BloomFilter(words.reshape(-1, 8))
 
@@ -199,12 +199,12 @@ def _header(data: bytes) -> tuple[int, int]:
         raise BadBloom(error.message) from error
     length = header.numBytes
     if length is None or not 0 < length <= _MAX_BYTES or length % _BLOCK_BYTES:
-        raise BadBloom(f"a filter of {length} bytes")
-    for part, known in (
+        raise BadBloom(f"filter has an invalid size of {length} bytes")
+    for part, expected in (
         (header.algorithm, "BLOCK"),
         (header.hash, "XXHASH"),
         (header.compression, "UNCOMPRESSED"),
     ):
-        if part is None or part.variant != known:
-            raise BadBloom(f"the filter is not {known}")
+        if part is None or part.variant != expected:
+            raise BadBloom(f"filter is not {expected}")
     return consumed, length

@@ -1,6 +1,6 @@
-"""Thrift's compact protocol by hand, where a decoder would make objects of everything.
+"""Thrift's compact protocol on bytes, where a decoder would create objects for everything.
 
-Footers are walked to copy their schema as it is, whatever logical types it uses, and written for slices.
+Footers are walked to copy their schema unchanged, with any logical types, and encoded for page slices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STOP: Final = b"\0"
 _SET: Final = 10
 _FIXED: Final = {1: 0, 2: 0, 3: 1, 7: 8}
 _VARINTS: Final = (4, I32, I64)
-_LAST_KEPT, _ROWS = 2, 3
+_SCHEMA, _ROWS = 2, 3
 _LONG_LIST: Final = 15
 _LONGEST_VARINT: Final = 70
 
@@ -26,8 +26,8 @@ _LONGEST_VARINT: Final = 70
 
 
 def varint(value: int) -> bytes:
-    """An unsigned integer, seven bits a byte."""
-    # Nearly all are as short as these.
+    """Encode an unsigned integer, seven bits per byte."""
+    # Nearly all integers are this short.
     if value < 1 << 7:
         return bytes((value,))
     if value < 1 << 14:
@@ -43,38 +43,38 @@ def varint(value: int) -> bytes:
 
 
 def integer(value: int) -> bytes:
-    """A count or an offset, never negative, as a field of 32 or 64 bits holds it."""
+    """Encode a non-negative count or offset as a 32- or 64-bit field."""
     return varint(value << 1)
 
 
 def binary(data: bytes) -> bytes:
-    """A string with its length."""
+    """Encode a string with its length."""
     return varint(len(data)) + data
 
 
 def listing(kind: int, items: Sequence[bytes]) -> bytes:
-    """A list of encoded items."""
+    """Encode a list of encoded items."""
     return list_head(kind, len(items)) + b"".join(items)
 
 
 def list_head(kind: int, size: int) -> bytes:
-    """What stands before a list's items."""
+    """Encode the header of a list."""
     if size < _LONG_LIST:
         return bytes((size << 4 | kind,))
     return bytes((_LONG_LIST << 4 | kind,)) + varint(size)
 
 
 def structure(fields: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """A struct of (number, kind, encoded value) fields in ascending order.
+    """Encode a struct of (number, kind, encoded value) fields in ascending order.
 
     >>> structure([(1, I32, integer(2))]).hex()
     '150400'
     """
-    return opened(fields) + STOP
+    return open_structure(fields) + STOP
 
 
-def opened(fields: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """The same without its end, so that higher fields can follow."""
+def open_structure(fields: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Encode a struct without its end, so that higher fields can follow."""
     parts = []
     last = 0
     for number, kind, value in fields:
@@ -84,7 +84,7 @@ def opened(fields: Iterable[tuple[int, int, bytes]]) -> bytes:
 
 
 def pair(key: bytes, value: bytes | None) -> bytes:
-    """A key-value pair of a footer."""
+    """Encode a key-value pair of a footer."""
     return b"\x18" + binary(key) + (b"" if value is None else b"\x18" + binary(value)) + STOP
 
 
@@ -92,11 +92,11 @@ def pair(key: bytes, value: bytes | None) -> bytes:
 
 
 class UnusualFooter(Exception):
-    """The fields stand in another order, or a type is not known."""
+    """The fields are in another order, or a type is unknown."""
 
 
 def rows_at(data: bytes) -> int:
-    """Where the number of rows begins, with fields 1 and 2 before it in this order."""
+    """Return the position of the number of rows, if only fields 1 and 2 precede it, in this order."""
     position, field = 0, 0
     while True:
         head = data[position]
@@ -106,13 +106,13 @@ def rows_at(data: bytes) -> int:
         field += step
         if field == _ROWS and step == 1:
             return position
-        if field > _LAST_KEPT:
+        if field > _SCHEMA:
             raise UnusualFooter
         position = skip(data, position + 1, kind)
 
 
 def struct_fields(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of an encoded struct, one by one: number, kind, and where the value begins."""
+    """Yield the fields of an encoded struct: number, kind, and position of the value."""
     number = 0
     while data[position]:
         head = data[position]
@@ -128,7 +128,7 @@ def struct_fields(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
 
 
 def skip(data: bytes, position: int, kind: int) -> int:
-    """Where a value of some kind ends."""
+    """Return the position after a value of some kind."""
     if kind in _VARINTS:
         return read_varint(data, position)[1]
     if kind in _FIXED:
@@ -153,14 +153,14 @@ def skip(data: bytes, position: int, kind: int) -> int:
             raise UnusualFooter
         element = head & 0x0F
         for _ in range(size):
-            # A boolean takes a byte in a list, though none as a field.
+            # A boolean takes a byte in a list, but none as a field.
             position = position + 1 if element in (1, 2) else skip(data, position, element)
         return position
     raise UnusualFooter
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned integer, and where it ends."""
+    """Decode an unsigned integer, and return it with the position after it."""
     value = 0
     for shift in range(0, _LONGEST_VARINT, 7):
         byte = data[position]

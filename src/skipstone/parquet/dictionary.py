@@ -1,4 +1,4 @@
-"""Dictionary pages: all distinct values of a chunk, where every data page is dictionary-encoded."""
+"""Dictionary pages: all distinct values of a chunk, if every data page is dictionary-encoded."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FIXED: Final = {
     PhysicalType.FLOAT: "<f4",
     PhysicalType.DOUBLE: "<f8",
 }
-# Writers stop at one or two MiB. A larger claim costs more to check than a dictionary can save.
+# Writers stop at one or two MiB. A larger one would cost more to decode than it could save.
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 class BadDictionary(Exception):
-    """A dictionary page that can't be used; never fatal, the caller notes the reason and does without it."""
+    """An unusable dictionary page; never fatal: the caller records the reason and ignores the page."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ def dictionary_complete(metadata: ParquetMetadata, row_group: int, leaf: int) ->
     try:
         stats = metadata.encoding_stats(row_group, leaf)
     except CorruptFileError:
-        # The rest of the footer has been read; what can't be read here proves nothing.
+        # Unreadable statistics prove nothing.
         return False
     if not stats:
         return False
@@ -61,7 +61,7 @@ def dictionary_complete(metadata: ParquetMetadata, row_group: int, leaf: int) ->
 
 
 def dictionary_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRange | None:
-    """Where a chunk's dictionary page is, None when the chunk doesn't say that it has one."""
+    """Return the byte range of a chunk's dictionary page; None if the chunk declares none."""
     chunk = metadata.chunks(leaf)[row_group]
     start = chunk.dictionary_page_offset
     if start is None or not 0 < start < chunk.data_page_offset or metadata.is_encrypted(row_group, leaf):
@@ -70,23 +70,23 @@ def dictionary_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> By
 
 
 def decode_dictionary(page: bytes, column: ColumnMetaData, leaf: LeafColumn) -> NDArray[Any] | list[bytes]:
-    """The values of a dictionary page: an array for numbers, else physical values as bytes."""
+    """Decode the values of a dictionary page: an array for numbers, else physical values as bytes."""
     header, body = _open(page)
     dictionary = header.dictionary_page_header
     if header.type != _DICTIONARY_PAGE or dictionary is None:
-        raise BadDictionary(f"page type {header.type} where a dictionary page should be")
+        raise BadDictionary(f"page has type {header.type} instead of a dictionary page")
     if dictionary.encoding not in _PLAIN_ENCODINGS:
-        raise BadDictionary(f"a dictionary in encoding {dictionary.encoding}")
+        raise BadDictionary(f"dictionary has unsupported encoding {dictionary.encoding}")
     count = dictionary.num_values
     if count is None or count < 0:
-        raise BadDictionary(f"a dictionary of {count} values")
+        raise BadDictionary(f"dictionary has an invalid count of {count} values")
     plain = _decompress(body, header.uncompressed_page_size, column.codec)
     if leaf.physical in _FIXED:
         return _numbers(plain, count, _FIXED[leaf.physical])
     if leaf.physical is PhysicalType.BYTE_ARRAY:
         return _byte_arrays(plain, count)
     if leaf.physical is PhysicalType.BOOLEAN:
-        raise BadDictionary("booleans have no dictionary")
+        raise BadDictionary("boolean column has a dictionary")
     width = 12 if leaf.physical is PhysicalType.INT96 else leaf.type_length
     _expect(len(plain), count * width)
     return [plain[start : start + width] for start in range(0, len(plain), width)]
@@ -99,22 +99,22 @@ def _open(page: bytes) -> tuple[PageHeader, bytes]:
         raise BadDictionary(error.message) from error
     size = header.compressed_page_size
     if size is None or not 0 <= size <= len(page) - consumed:
-        raise BadDictionary(f"a page of {size} bytes where there are {len(page) - consumed}")
+        raise BadDictionary(f"page size is {size} bytes, but {len(page) - consumed} are available")
     body = page[consumed : consumed + size]
     if header.crc is not None and zlib.crc32(body) != header.crc & 0xFFFFFFFF:
-        raise BadDictionary("the checksum doesn't match")
+        raise BadDictionary("page checksum mismatch")
     return header, body
 
 
 def _decompress(body: bytes, size: int | None, codec: int) -> bytes:
     if size is None or not 0 <= size <= MAX_BYTES:
-        raise BadDictionary(f"a dictionary of {size} bytes")
+        raise BadDictionary(f"dictionary has an invalid size of {size} bytes")
     if codec == 0:
         _expect(len(body), size)
         return body
     name = _CODECS.get(codec)
     if name is None:
-        raise BadDictionary(f"compression codec {codec} is not known")
+        raise BadDictionary(f"compression codec {codec} is unknown")
     if size == 0:
         return b""
     import pyarrow as pa
@@ -124,13 +124,13 @@ def _decompress(body: bytes, size: int | None, codec: int) -> bytes:
         plain: bytes = decoder.decompress(body, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadDictionary(f"{name}: {error}") from error
-    # pyarrow takes our word for the size and leaves the rest of a shorter result uninitialised. Only a
-    # buffer that is too small is an error, so the size is right if one byte less is too little.
+    # pyarrow trusts the size and leaves the rest of a shorter result uninitialised. Only a buffer that is
+    # too small is an error, so the size is right if one byte less is too little.
     try:
         decoder.decompress(body, decompressed_size=size - 1)
     except (pa.ArrowException, OSError, ValueError):
         return plain
-    raise BadDictionary(f"a dictionary of fewer than {size} bytes")
+    raise BadDictionary(f"dictionary has fewer than {size} bytes")
 
 
 def _numbers(plain: bytes, count: int, dtype: str) -> NDArray[Any]:
@@ -142,7 +142,7 @@ def _numbers(plain: bytes, count: int, dtype: str) -> NDArray[Any]:
 def _byte_arrays(plain: bytes, count: int) -> list[bytes]:
     values = []
     position = 0
-    # Each length says where the next one is, so this can't be done in columns.
+    # Each length gives the position of the next, so this can't be vectorized.
     for _ in range(min(count, len(plain) // 4)):
         start = position + 4
         position = start + int.from_bytes(plain[position:start], "little")
@@ -152,6 +152,6 @@ def _byte_arrays(plain: bytes, count: int) -> list[bytes]:
     return values
 
 
-def _expect(found: int, expected: int) -> None:
-    if found != expected:
-        raise BadDictionary(f"the dictionary's sizes disagree: {found} and {expected}")
+def _expect(actual: int, expected: int) -> None:
+    if actual != expected:
+        raise BadDictionary(f"dictionary sizes differ: {actual} and {expected}")

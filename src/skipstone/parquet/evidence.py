@@ -1,6 +1,6 @@
-"""Evidence from a Parquet file: row-group statistics and page indexes become the same facts.
+"""Evidence from Parquet files: row-group statistics and page indexes as facts.
 
-Statistics of writers that are known to be wrong are not trusted. What is not trusted is unknown; it is never
+Statistics of writers with known defects are not trusted. Untrusted statistics are unknown; they are never
 repaired.
 """
 
@@ -31,20 +31,20 @@ from skipstone.parquet.schema import (
 from skipstone.parquet.structs import Statistics
 from skipstone.parquet.values import conversion, decode_keys, stored_type
 
-# -- which statistics of which writers can be believed; every rule names the defect it guards against
+# -- trusted statistics; every rule names the defect it guards against
 
 
 _P, _K = PhysicalType, LogicalKind
 _BYTES = frozenset({_P.BYTE_ARRAY, _P.FIXED_LEN_BYTE_ARRAY})
 # INTERVAL has no order in the format; VARIANT, GEOMETRY and GEOGRAPHY bounds mean something else; an
-# unknown logical type may order its values in a way of its own.
+# unknown logical type may define its own order.
 _UNORDERED = frozenset(
     {_K.INTERVAL, _K.VARIANT, _K.GEOMETRY, _K.GEOGRAPHY, _K.UNKNOWN, _K.LIST, _K.MAP, _K.NULL}
 )
 
 
 def bounds_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
-    """Whether ``min_value`` and ``max_value`` of this leaf mean what the format says."""
+    """Whether ``min_value`` and ``max_value`` of a leaf follow the format."""
     if leaf.column_order in ("undefined", "unknown") or leaf.logical.kind in _UNORDERED:
         return False
     if not _signed(leaf) and _before(writer, "parquet-mr", (1, 10)):
@@ -57,8 +57,8 @@ def bounds_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
 
 
 def legacy_bounds_trusted(leaf: LeafColumn) -> bool:
-    """Whether the deprecated ``min`` and ``max`` can be used: their order was only ever right for
-    signed numbers (PARQUET-686)."""
+    """Whether the deprecated ``min`` and ``max`` are usable: their order was defined for signed numbers
+    only (PARQUET-686)."""
     return _signed(leaf) and leaf.logical.kind not in _UNORDERED and leaf.physical is not _P.INT96
 
 
@@ -73,8 +73,8 @@ def null_counts_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
 
 def all_null_trusted(writer: FileWriter) -> bool:
     """Whether a null count equal to the value count, without bounds, means that all values are null."""
-    # polars#29321: the count was multiplied by the number of pages. Bounds are absent too where they were not
-    # asked for, and where all other values are NaN.
+    # polars#29321: the count was multiplied by the number of pages. Bounds are also absent if the writer was
+    # configured without them, or if all other values are NaN.
     return not writer.application.lower().startswith("polars") or writer.version >= (2, 1)
 
 
@@ -95,7 +95,7 @@ _NO_STATISTICS = Statistics()
 
 @dataclass(frozen=True, slots=True)
 class BoundLeaf:
-    """A column of the predicate found in a file: its leaf, and the way to the predicate's type."""
+    """A predicate's column in a file: its leaf, and the conversion to the predicate's type."""
 
     ref: ColumnRef
     leaf: LeafColumn
@@ -103,13 +103,13 @@ class BoundLeaf:
 
 
 def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
-    """The flat leaf that stores ``ref``; None if it is nested, missing or not comparable."""
+    """Return the flat leaf of ``ref``; None if it is nested, missing or not comparable."""
     key = (BoundLeaf, ref.path, str(ref.type))
     memo = metadata.kin.memo
     if key not in memo:
         memo[key] = _find_leaf(metadata, ref)
-    found: BoundLeaf | None = memo[key]
-    return found
+    bound: BoundLeaf | None = memo[key]
+    return bound
 
 
 def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
@@ -122,13 +122,13 @@ def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
 
 
 def own_type(metadata: ParquetMetadata, path: tuple[str, ...]) -> pa.DataType | None:
-    """The type of the file's column at ``path``; None if there isn't exactly one."""
+    """Return the type of the file's column at ``path``; None if there isn't exactly one."""
     key = (own_type, "types")
     memo = metadata.kin.memo
     if key not in memo:
-        found: dict[tuple[str, ...], pa.DataType | None] = {}
-        _collect_types(list(metadata.query_schema), (), found)
-        memo[key] = found
+        types: dict[tuple[str, ...], pa.DataType | None] = {}
+        _collect_types(list(metadata.query_schema), (), types)
+        memo[key] = types
     return memo[key].get(path)
 
 
@@ -137,7 +137,7 @@ def _collect_types(
 ) -> None:
     for field in fields:
         path = (*above, field.name)
-        # A name that occurs twice names nothing.
+        # A duplicate name is ambiguous.
         into[path] = None if path in into else field.type
         storage = storage_type(field.type)
         if pa.types.is_struct(storage):
@@ -148,13 +148,13 @@ def _collect_types(
 
 
 def row_group_evidence(metadata: ParquetMetadata, refs: Sequence[ColumnRef]) -> Evidence:
-    """What the footer says about the columns in each row group."""
+    """Return the footer's evidence about columns in each row group."""
     columns = {ref.path: row_group_facts(metadata, ref) for ref in refs}
     return Evidence(metadata.row_group_rows, columns)
 
 
 def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
-    """What the footer says about one column in each row group; worked out once per footer."""
+    """Return the footer's facts about one column in each row group; computed once per footer."""
     key = (ColumnFacts, ref.path, str(ref.type))
     if key not in metadata.memo:
         metadata.memo[key] = metadata.recorded_facts(ref) or _stored_facts([metadata], ref)
@@ -163,9 +163,9 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
 
 
 def lake_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
-    """What the footers of many files say about one column in each row group, file after file.
+    """Return the footers' facts about one column in each row group of many files.
 
-    Files of one schema are looked at together: their statistics become arrays over all row groups.
+    Files of one schema are handled together: their statistics become arrays over all row groups.
     """
     kinds = [(file.kin, type(file)) for file in files]
     if len(set(kinds)) == 1:
@@ -173,13 +173,13 @@ def lake_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
     groups: dict[tuple[SchemaGroup, type], list[int]] = {}
     for number, kind in enumerate(kinds):
         groups.setdefault(kind, []).append(number)
-    found = ColumnFacts.concat(
+    facts = ColumnFacts.concat(
         [_group_facts([files[n] for n in numbers], ref) for numbers in groups.values()]
     )
     counts = np.array([len(file.row_group_rows) for file in files], dtype=np.int64)
     order = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in groups.values()])
     owners = np.repeat(order, counts[order])
-    return found.take(np.argsort(owners, kind="stable"))
+    return facts.take(np.argsort(owners, kind="stable"))
 
 
 def _count_groups(files: Sequence[ParquetMetadata]) -> int:
@@ -187,14 +187,13 @@ def _count_groups(files: Sequence[ParquetMetadata]) -> int:
 
 
 def _group_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
-    known = files[0].recorded_facts(ref)
-    if known is None:
+    if files[0].recorded_facts(ref) is None:
         return _stored_facts(files, ref)
     return ColumnFacts.concat([row_group_facts(file, ref) for file in files])
 
 
 def _stored_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
-    """What the footers of files of one schema say."""
+    """Return the facts in the footers of files of one schema."""
     first = files[0]
     if own_type(first, ref.path) is None and _absent(first, ref.path):
         return ColumnFacts.absent(ref.type, _count_groups(files))
@@ -226,7 +225,7 @@ def _stored_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFac
 def _row_group_bounds(
     leaf: LeafColumn, files: Sequence[ParquetMetadata], stats: list[Statistics], hidden: list[bool] | None
 ) -> tuple[list[bytes | None], list[bytes | None], bool | Array, Array]:
-    """The bounds as stored, whether they can be believed, and for which row groups any were given."""
+    """Return the stored bounds, whether they are trusted, and which row groups have any."""
     low = [s.min_value for s in stats]
     high = [s.max_value for s in stats]
     trusted = bounds_trusted(leaf, files[0].writer)
@@ -242,8 +241,8 @@ def _row_group_bounds(
     if hidden is not None:
         old_low = [None if secret else bound for bound, secret in zip(old_low, hidden, strict=True)]
         old_high = [None if secret else bound for bound, secret in zip(old_high, hidden, strict=True)]
-    given = [a is not None or b is not None for a, b in zip(old_low, old_high, strict=True)]
-    # The old bounds are for files that have no new ones, or none to be trusted, in all their row groups.
+    has_old = [a is not None or b is not None for a, b in zip(old_low, old_high, strict=True)]
+    # Deprecated bounds are used for files without new bounds, or without trusted ones, in all row groups.
     lacking = [a is None or b is None for a, b in zip(low, high, strict=True)]
     owners = np.repeat(np.arange(len(files)), [file.row_group_count for file in files])
     some, partial = (np.bincount(owners, mask, len(files))[owners] > 0 for mask in (stated, lacking))
@@ -252,28 +251,28 @@ def _row_group_bounds(
         [b if use else a for a, b, use in zip(*bounds, old.tolist(), strict=True)]
         for bounds in ((low, old_low), (high, old_high))
     )
-    return low, high, old | trusted, stated | np.array(given, dtype=bool)
+    return low, high, old | trusted, stated | np.array(has_old, dtype=bool)
 
 
 def _absent(metadata: ParquetMetadata, path: tuple[str, ...]) -> bool:
-    """Whether the file's schema has nothing at ``path`` nor anything it could be hidden in."""
+    """Whether the file's schema certainly has no column at ``path``."""
     fields: list[pa.Field] = list(metadata.arrow_schema)
     for name in path:
-        found = [f for f in fields if f.name == name]
-        if not found:
+        matches = [f for f in fields if f.name == name]
+        if not matches:
             return True
-        storage = storage_type(found[0].type)
-        if len(found) > 1 or not pa.types.is_struct(storage):
+        storage = storage_type(matches[0].type)
+        if len(matches) > 1 or not pa.types.is_struct(storage):
             return False
         fields = list(storage.fields)
     return False
 
 
 def _presence(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
-    """A struct, list or map, or a type without an order: only whether it may be NULL is known.
+    """Return facts about a struct, list, map or unordered type: only whether it may be NULL.
 
-    Not even that for a name that occurs twice, or for a column of another type: which of them is read, and
-    what its values become, is the reader's affair.
+    Not even that is known for a duplicate name or a column of another type: the reader decides which column
+    is read, and how its values are converted.
     """
     first = files[0]
     facts = ColumnFacts.unknown(ref.type, _count_groups(files))
@@ -299,9 +298,9 @@ def _presence(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
 
 
 def row_group_counts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> tuple[Array, Array]:
-    """NULLs and NaNs of a column in each row group of files of one schema.
+    """Return the NULLs and NaNs of a column in each row group of files of one schema.
 
-    -1 where the footer doesn't say, or not credibly.
+    -1 if the footer has no trusted count.
     """
     unknown = np.full(_count_groups(files), -1, dtype=np.int64)
     bound = find_leaf(files[0], ref)
@@ -323,7 +322,7 @@ def row_group_counts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> tuple[
 
 
 def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | PageRun) -> ColumnFacts:
-    """What column indexes say about each page of one chunk, or of many."""
+    """Return the facts of column indexes about each page of one chunk, or of many."""
     units = len(index)
     if not index.has_statistics:
         return ColumnFacts.unknown(bound.ref.type, units)
@@ -353,7 +352,7 @@ def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | P
         nulls=known,
         nans=nans,
     )
-    # A page index doesn't say whether its bounds occur, and some writers give every page those of the chunk.
+    # Page indexes don't record whether bounds are exact, and some writers repeat the chunk's for every page.
     same = _equal(facts.lower, facts.upper)
     return replace(facts, lower_exact=facts.lower_exact & same, upper_exact=facts.upper_exact & same)
 
@@ -382,7 +381,7 @@ def _facts(
     nulls: Sequence[int | None],
     nans: Sequence[int | None],
 ) -> ColumnFacts:
-    """Facts of the stored type, then taken through the steps to the predicate's type."""
+    """Build the facts in the stored type, then convert them to the predicate's type."""
     leaf = bound.leaf
     stored = stored_type(leaf)
     assert stored is not None
@@ -393,7 +392,7 @@ def _facts(
     null_count, nulls_known = _counts(nulls, values)
     nan_count, nans_known = _counts(nans, values)
     occupied = values > 0
-    # Counts alone prove nothing about the rest: some writers inflate them. Bounds that are there deny it.
+    # Counts alone prove nothing: some writers inflate them. Existing bounds contradict them.
     all_null = nulls_known & (null_count == values) & ~stated & occupied & all_null_trusted(writer)
     no_number = ~stated | (_is_nan(low) & _is_nan(high))
     all_nan = nulls_known & nans_known & (null_count + nan_count == values) & no_number
@@ -407,7 +406,7 @@ def _facts(
     else:
         may_null = np.ones(units, dtype=bool)
     floor, ceiling = unbounded(stored, units)
-    # A bound on bytes may be cut short unless the writer says that it is not.
+    # A bound on bytes may be truncated unless the writer says that it is exact.
     cut = key_space(stored).kind is Kind.BYTES and not pa.types.is_decimal(stored)
     facts = ColumnFacts(
         stored,
@@ -433,7 +432,7 @@ def _is_nan(keys: Keys) -> Array:
 def _believable(
     leaf: LeafColumn, low: Keys, low_ok: Array, high: Keys, high_ok: Array
 ) -> tuple[Array, Array]:
-    """Bounds that contradict each other are dropped as a pair; INT96 ones unless they meet."""
+    """Drop bounds that contradict each other, as a pair; INT96 bounds unless they are equal."""
     both = low_ok & high_ok
     if isinstance(low, list) or isinstance(high, list):
         pairs = zip(low, high, strict=True)
@@ -448,9 +447,9 @@ def _believable(
 
 
 def _counts(counts: Sequence[int | None], values: Array) -> tuple[Array, Array]:
-    """Counts and whether each is known: a missing, negative or too large one is not."""
-    given = [-1 if c is None else c for c in counts] if None in counts else counts
-    numbers = np.array(given, dtype=np.int64)
+    """Return the counts, and which are known: a missing, negative or too large one is not."""
+    filled = [-1 if c is None else c for c in counts] if None in counts else counts
+    numbers = np.array(filled, dtype=np.int64)
     return numbers, (numbers >= 0) & (numbers <= values)
 
 
@@ -466,5 +465,5 @@ def _exact(flags: Sequence[bool | None], keys: Keys, ok: Array, *, cut: bool) ->
     else:
         said = np.array([(not cut) if f is None else f for f in flags], dtype=bool)
     if not isinstance(keys, list) and keys.dtype.kind == "f":
-        said &= keys != 0  # either zero may stand for the other
+        said &= keys != 0  # either zero may represent the other
     return said & ok

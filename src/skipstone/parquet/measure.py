@@ -1,4 +1,4 @@
-"""What only a chunk's values can tell: true bounds, NULL and NaN counts of pages, and bloom filters."""
+"""Measure the values of a chunk: exact bounds, NULL and NaN counts of pages, and bloom filters."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Longer bounds are cut: they cost more than they tell apart.
+# Longer bounds are truncated: they cost more than they help.
 _LONGEST_BOUND: Final = 64
 
 
 class NotMeasurable(Exception):
-    """A column whose values have no order, or no exact way to the wanted type; the caller does without."""
+    """A column whose values have no order, or no exact conversion to the wanted type; callers skip it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -44,12 +44,12 @@ class NotMeasurable(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """What the values of one chunk say: facts and counts per page, distinct values over all pages.
+class ChunkMeasure:
+    """Facts and counts per page of one chunk, and its number of distinct values.
 
-    Bounds are the least and the greatest value that is neither NULL nor NaN. They are exact but where a
-    byte string was cut, and but for zeros, which may stand for each other. NaN is one value among the
-    distinct ones, and so are both zeros together.
+    Bounds are the least and the greatest value that is neither NULL nor NaN. They are exact, except truncated
+    byte strings and zeros, whose sign is not significant. NaN counts as one distinct value, and so do both
+    zeros together.
     """
 
     facts: ColumnFacts
@@ -58,10 +58,12 @@ class Measured:
     rows: NDArray[np.int64]
     distinct: int
     rises: NDArray[np.int64]
-    """Per page the rows of whole numbers that are one more than the row before, wherever that wraps."""
+    """Per page, the integers that are one more than the row before, wrapping around."""
 
 
-def measure(type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: NDArray[np.int64]) -> Measured:
+def measure(
+    type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: NDArray[np.int64]
+) -> ChunkMeasure:
     """Measure a decoded chunk whose pages begin at ``first_rows``, in keys of ``type``."""
     space, column = key_space(type), read_column(type, values)
     rows = np.diff(first_rows, append=len(values))
@@ -98,11 +100,11 @@ def measure(type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: N
     facts = ColumnFacts(
         type, lower, upper, lower_exact, upper_exact, may_value=has, may_null=nulls > 0, may_nan=nans > 0
     )
-    return Measured(facts, nulls, nans, rows, distinct, rises)
+    return ChunkMeasure(facts, nulls, nans, rows, distinct, rises)
 
 
-def whole(measured: Measured) -> ColumnFacts:
-    """The facts about all pages together, as one unit."""
+def whole(measured: ChunkMeasure) -> ColumnFacts:
+    """Return the facts about all pages together, as one unit."""
     return hull(measured.facts, np.zeros(1, dtype=np.int64))
 
 
@@ -111,7 +113,7 @@ def whole(measured: Measured) -> ColumnFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnMeasure:
-    """A column in plain chunks whose keys are those of the wanted type; ``valid`` is None without NULLs."""
+    """A column in plain chunks with the keys of the wanted type; ``valid`` is None without NULLs."""
 
     chunks: Sequence[pa.Array]
     valid: Array | None
@@ -124,7 +126,7 @@ class ColumnMeasure:
 
 
 def read_column(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> ColumnMeasure:
-    """``values`` ready to be measured as ``type``, which theirs must be or widen to without loss."""
+    """Prepare values for measuring as ``type``, to which their own type must widen without loss."""
     if not is_ordered(type):
         raise NotMeasurable(f"values of type {type} have no order")
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
@@ -132,30 +134,30 @@ def read_column(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> Column
     try:
         chunks = [_as(plain(chunk), wanted, storage_type(values.type)) for chunk in chunks]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NotMeasurable(f"a value of type {values.type} is not one of {type}: {error}") from error
+        raise NotMeasurable(f"value of type {values.type} can't be converted to {type}: {error}") from error
     masks = [valid_rows(chunk) for chunk in chunks]
     if all(mask is None for mask in masks):
         return ColumnMeasure(chunks, None)
     filled = [np.ones(len(c), dtype=bool) if m is None else m for c, m in zip(chunks, masks, strict=True)]
-    return ColumnMeasure(chunks, _joined(filled))
+    return ColumnMeasure(chunks, _concat(filled))
 
 
 def _as(array: pa.Array, wanted: pa.DataType, own: pa.DataType) -> pa.Array:
     if pa.types.is_null(own):
         return plain(pa.nulls(len(array), wanted))
     if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted) and own.tz is None and wanted.tz:
-        # Times without a zone are no part of instants; these are instants that pyarrow reads without one.
+        # Local times don't widen to instants; these are instants that pyarrow reads without a zone.
         own = pa.timestamp(own.unit, wanted.tz)
         array = array.view(own)
     steps = widen(own, wanted)
     if steps is None:
-        raise NotMeasurable(f"{own} is no exact part of {wanted}")
+        raise NotMeasurable(f"{own} does not widen to {wanted} exactly")
     scaled = any(isinstance(step, Scale) and step.times != 1 for step in steps)
     return array.cast(wanted) if scaled else array
 
 
 def byte_keys(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
-    """The keys of columns of bytes, in offsets of 64 bits where their lengths differ."""
+    """Return the keys of byte columns, with 64-bit offsets for variable lengths."""
     keys = [binary_keys(chunk) for chunk in chunks]
     if not keys:
         return pa.chunked_array([], pa.large_binary())
@@ -165,29 +167,29 @@ def byte_keys(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberKeys:
-    """The keys of a column of numbers, in the width they came in; what lies under NULL is garbage."""
+    """The keys of a numeric column, in their original width; undefined where the value is NULL."""
 
     keys: Array
     valid: Array | None
 
     @classmethod
     def of(cls, column: ColumnMeasure) -> NumberKeys:
-        """The keys of all chunks, without a copy where there is one."""
-        return cls(_joined([numbers(chunk) for chunk in column.chunks]), column.valid)
+        """Concatenate the keys of all chunks; a single chunk is not copied."""
+        return cls(_concat([numbers(chunk) for chunk in column.chunks]), column.valid)
 
     def filled(self, neutral: Any) -> Array:
-        """The keys with ``neutral`` under NULL."""
+        """Return the keys with ``neutral`` in place of NULLs."""
         return self.keys if self.valid is None else np.where(self.valid, self.keys, neutral)
 
     def nans(self, starts: Array) -> NDArray[np.int64]:
-        """NaNs per block of a column of floats."""
+        """NaNs per block of a float column."""
         return _count(np.isnan(self.filled(0)), starts)
 
     def ends(self, starts: Array) -> tuple[Array, Array]:
-        """The least and the greatest number per block; in one without numbers they mean nothing."""
+        """The least and the greatest number per block; undefined for blocks without numbers."""
         if self.keys.dtype.kind == "f":
             keys = self.filled(np.nan)
-            # These two pass over NaN where there is anything else.
+            # fmin and fmax ignore NaN unless all values are NaN.
             return (
                 reduce_blocks(np.fmin, keys, starts, empty=np.nan),
                 reduce_blocks(np.fmax, keys, starts, empty=np.nan),
@@ -199,7 +201,7 @@ class NumberKeys:
         )
 
     def rises(self, starts: Array) -> NDArray[np.int64]:
-        """Per block the numbers that are one more than the one before; what is under NULL counts, too."""
+        """Per block, the numbers that are one more than the one before, including values under NULLs."""
         risen = np.zeros(len(self.keys), dtype=bool)
         if self.keys.dtype != np.bool_:
             risen[1:] = self.keys[1:] == self.keys[:-1] + self.keys.dtype.type(1)
@@ -207,7 +209,7 @@ class NumberKeys:
         return _count(risen, starts)
 
     def distinct(self) -> Array:
-        """The different keys in order, both zeros as one and NaN, if there is any, as the last one."""
+        """The distinct keys in order: both zeros are one key, and NaN is the last."""
         keys = np.sort(self.keys if self.valid is None else self.keys[self.valid])
         fresh = np.ones(len(keys), dtype=bool)
         np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
@@ -216,7 +218,7 @@ class NumberKeys:
         return keys[fresh]
 
 
-def _joined(parts: list[Array]) -> Array:
+def _concat(parts: list[Array]) -> Array:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
@@ -232,9 +234,9 @@ def _count(flags: Array, starts: Array) -> NDArray[np.int64]:
 def _byte_bounds(
     keys: pa.ChunkedArray, first_rows: Array, rows: Array
 ) -> tuple[pa.Array, pa.Array, Array, Array]:
-    """Lower and upper bounds per page, cut where they are long, and which of them occur."""
+    """Return lower and upper bounds per page, truncated if they are long, and which of them are exact."""
     lower, upper, lower_exact, upper_exact = [], [], [], []
-    # Page by page, since Arrow has no minimum of byte strings by group that keeps the groups' order.
+    # Page by page, because Arrow has no grouped minimum of byte strings that preserves the order of groups.
     for start, count in zip(first_rows.tolist(), rows.tolist(), strict=True):
         ends = pc.min_max(keys.slice(start, count))
         low, high = ends["min"].as_py(), ends["max"].as_py()
@@ -255,9 +257,9 @@ def _byte_bounds(
 
 
 _P, _K = PhysicalType, LogicalKind
-# Rows at a time, so that what is computed from them stays in the processor's cache.
+# Rows per piece, so that intermediate results stay in the processor's cache.
 _PIECE: Final = 1 << 14
-# From here on xxHash64 takes another way.
+# From this length on xxHash64 uses another algorithm.
 _LONG: Final = 32
 _PRIMES: Final = (
     0x9E3779B185EBCA87,
@@ -271,18 +273,18 @@ _PRIMES: Final = (
 def build_bloom(
     leaf: LeafColumn, values: pa.Array | pa.ChunkedArray, *, fpp: float = 0.01
 ) -> BloomFilter | None:
-    """A filter of all values as ``leaf`` stores them; None where what is stored isn't certain.
+    """Build a filter of all values as ``leaf`` stores them; None if their encoding is uncertain.
 
-    ``values`` have the type that pyarrow reads the file's column as. A zero stands for both zeros; NaN is
-    left out, since it is never looked up. About ``fpp`` of absent values are found, or fewer, since a
-    filter's size is a power of two.
+    ``values`` have the type that pyarrow reads the file's column as. A zero is added as both zeros; NaN is
+    not added, because it is never looked up. The false positive rate is at most ``fpp``, because the size of
+    a filter is rounded up to a power of two.
     """
     own = storage_type(values.type)
     steps = conversion(leaf, own, own)
     if steps is None or not all(isinstance(step, Same) for step in steps):
         return None
     hashes = _hashes(leaf, own, read_column(own, values))
-    return None if hashes is None else _filled(NumberKeys(hashes, None).distinct(), fpp)
+    return None if hashes is None else _fill(NumberKeys(hashes, None).distinct(), fpp)
 
 
 def hash_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -304,21 +306,21 @@ def _hash_piece(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
     at = 0
     while at + 8 <= width:
         word = np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0]
-        state ^= _rotated(word * two, 31) * one
-        state = _rotated(state, 27) * one + four
+        state ^= _rotate(word * two, 31) * one
+        state = _rotate(state, 27) * one + four
         at += 8
     if at + 4 <= width:
         word = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
-        state = _rotated(state ^ (word * one), 23) * two + three
+        state = _rotate(state ^ (word * one), 23) * two + three
         at += 4
-    for place in range(at, width):
-        state = _rotated(state ^ (rows[:, place].astype(np.uint64) * five), 11) * one
+    for byte in range(at, width):
+        state = _rotate(state ^ (rows[:, byte].astype(np.uint64) * five), 11) * one
     state = (state ^ (state >> np.uint64(33))) * two
     state = (state ^ (state >> np.uint64(29))) * three
     return state ^ (state >> np.uint64(32))
 
 
-def _rotated(words: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+def _rotate(words: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
 
 
@@ -326,7 +328,7 @@ def _rotated(words: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 
 
 def _hashes(leaf: LeafColumn, own: pa.DataType, column: ColumnMeasure) -> Array | None:
-    """Hashes of the stored values; those of values that occur twice may, too."""
+    """Return hashes of the stored values, possibly with duplicates."""
     physical, kind = leaf.physical, key_space(own).kind
     if kind is Kind.FLOAT:
         return _hash_floats(leaf, column)
@@ -334,7 +336,7 @@ def _hashes(leaf: LeafColumn, own: pa.DataType, column: ColumnMeasure) -> Array 
         stored: Any = np.uint32 if physical is _P.INT32 else np.uint64
         return _hash_numbers(_present(NumberKeys.of(column).keys, column).astype(stored))
     if pa.types.is_decimal(own):
-        # One of varying length may be padded as the writer likes.
+        # Writers pad decimals of variable length differently.
         fixed = physical is _P.FIXED_LEN_BYTE_ARRAY and leaf.type_length < _LONG
         return hash_rows(_big_endian(leaf.type_length, own, column)) if fixed else None
     if physical is _P.FIXED_LEN_BYTE_ARRAY and pa.types.is_fixed_size_binary(own) and own.byte_width < _LONG:
@@ -358,7 +360,7 @@ def _hash_floats(leaf: LeafColumn, column: ColumnMeasure) -> Array:
 
 
 def _big_endian(width: int, type: pa.DataType, column: ColumnMeasure) -> NDArray[np.uint8]:
-    """Decimals as big-endian numbers of ``width`` bytes, one a row."""
+    """Return decimals as big-endian numbers of ``width`` bytes, one per row."""
     stored = type.bit_width // 8
     numbers = _rows(stored, column)
     signs = np.where(numbers[:, -1:] >= 0x80, np.uint8(0xFF), np.uint8(0))
@@ -367,7 +369,7 @@ def _big_endian(width: int, type: pa.DataType, column: ColumnMeasure) -> NDArray
 
 
 def _rows(width: int, column: ColumnMeasure) -> NDArray[np.uint8]:
-    """The bytes of values of a fixed width, one a row."""
+    """Return the bytes of fixed-width values, one per row."""
     chunks = [as_numpy(chunk, np.uint8, width).reshape(-1, width) for chunk in column.chunks]
     return _present(np.concatenate(chunks) if chunks else np.zeros((0, width), dtype=np.uint8), column)
 
@@ -379,13 +381,13 @@ def _present(values: Array, column: ColumnMeasure) -> Array:
 # -- bits --------------------------------------------------------------------------------------
 
 
-def _filled(hashes: Array, fpp: float) -> BloomFilter:
-    """The filter of hashes in order."""
+def _fill(hashes: Array, fpp: float) -> BloomFilter:
+    """Build the filter of sorted hashes."""
     count = _size(len(hashes), fpp) // _BLOCK_BYTES
     filled = np.zeros((count, 8), dtype=np.uint32)
     for at in range(0, len(hashes), _PIECE):
         piece = hashes[at : at + _PIECE]
-        # A block's number grows with the hash, so those of one block are neighbours.
+        # Block numbers increase with the hash, so hashes of one block are neighbours.
         blocks = block_numbers(piece, count)
         starts = np.flatnonzero(np.diff(blocks, prepend=-1))
         filled[blocks[starts]] |= np.bitwise_or.reduceat(block_masks(piece), starts, axis=0)
@@ -393,7 +395,7 @@ def _filled(hashes: Array, fpp: float) -> BloomFilter:
 
 
 def _size(distinct: int, fpp: float) -> int:
-    """Bytes for so many values: the format's own formula, up to a power of two."""
+    """Bytes for a number of values: the format's formula, rounded up to a power of two."""
     assert 0 < fpp < 1
     bits = -8 * distinct / math.log1p(-(fpp ** (1 / 8)))
     wanted = max(math.ceil(bits / 8), _BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""What a footer says, checked once and kept in the form it was read in; and how it is read."""
+"""File metadata: read from the footer, checked once, and kept in its original form."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from skipstone.typing import ArrowFileMetaData
 
 
-# The format has ten; whoever keeps a codec's number has room for this many.
+# The format has ten; recorded codec numbers may have up to this value.
 _MOST_CODECS = 1000
 _LONGEST_FILE = 2**62
 _FILE_PATH = attrgetter("file_path")
@@ -49,10 +49,10 @@ _REQUIRED = attrgetter("type", "codec", "num_values", "total_compressed_size", "
 class ParquetMetadata:
     """The metadata of one file: leaves, row groups and raw column chunks.
 
-    Checked when made: the schema is a tree, row counts add up, and every row group has the schema's columns
-    in order, each with the fields that the format requires. The rest of a chunk is checked when its column
-    is first asked for, because a query touches few columns of a wide file. ``size`` is None when only the
-    metadata is at hand.
+    Checked on creation: the schema is a tree, row counts add up, and every row group has the schema's columns
+    in order, each with the fields that the format requires. The rest of a chunk is checked when its column is
+    first used, because a query uses few columns of a wide file. ``size`` is None if only the metadata is
+    available.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class ParquetMetadata:
     def __init__(self, footer: bytes, path: str, size: int | None) -> None:
         self.path = path
         self.size = size
-        # The source's own mark of the version that was read; None when only the footer is at hand.
+        # The store's version of the file that was read; None if only the footer is available.
         self.version: object | None = None
         self.footer = footer
         self.kin, said, self.row_groups = split_footer(footer, path)
@@ -81,11 +81,11 @@ class ParquetMetadata:
         self._starts: NDArray[np.int64] | None = None
         self._details: FileDetails | None = None
         self._chunks: dict[int, list[ColumnMetaData]] = {}
-        # What other packages have worked out from this footer, kept as long as the footer is.
+        # Cache for other packages, with the lifetime of this footer.
         self.memo: dict[Any, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The footer is far smaller than the objects made of it, and it passes the checks again on arrival.
+        # The footer is far smaller than its objects, and is checked again when it is unpickled.
         return (type(self), (self.footer, self.path, self.size), (None, {"version": self.version}))
 
     def __repr__(self) -> str:
@@ -99,24 +99,24 @@ class ParquetMetadata:
 
     @property
     def created_by(self) -> str:
-        """Who wrote the file, in the writer's own words."""
+        """The writer, as in the footer."""
         return self.kin.created_by
 
     @property
     def writer(self) -> FileWriter:
-        """Who wrote the file."""
+        """The writer's application and version."""
         return self.kin.writer
 
     @property
     def row_group_starts(self) -> NDArray[np.int64]:
-        """The first row of each row group."""
+        """First row of each row group."""
         if self._starts is None:
             self._starts = np.cumsum(self.row_group_rows) - self.row_group_rows
         return self._starts
 
     @property
     def identity(self) -> tuple[str, object, int]:
-        """What tells this file from others, and from itself once rewritten, also where a store can't."""
+        """Identifies the file and its version, even if the store has no versions."""
         return (self.path, self.version, hash(self.footer))
 
     @property
@@ -126,20 +126,20 @@ class ParquetMetadata:
 
     @property
     def row_group_count(self) -> int:
-        """How many row groups the file has."""
+        """Number of row groups."""
         return len(self.row_groups)
 
     @property
     def key_value_metadata(self) -> dict[bytes, bytes]:
-        """The writer's own entries; the last of equal keys stands."""
+        """The writer's key-value pairs; the last of equal keys wins."""
         pairs = self.kin.raw.key_value_metadata or ()
         return {pair.key: pair.value or b"" for pair in pairs if pair.key is not None}
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The schema as pyarrow reads it, made at the first call."""
+        """The schema as pyarrow reads it, built on first use."""
         if self.kin.arrow_schema is None:
-            # Row groups take pyarrow long to parse where they are many.
+            # Without row groups, which pyarrow parses slowly.
             self.kin.arrow_schema = self._read_schema(self.shell())
         return self.kin.arrow_schema
 
@@ -152,16 +152,18 @@ class ParquetMetadata:
             return pq.read_schema(pa.BufferReader(shell))
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, pa.ArrowNotImplementedError):
-                message = f"a column has a type that can't be read: {error}"
-                raise SchemaError(message, path=self.path, hint="rewrite it with another type") from error
+                message = f"pyarrow does not support the type of a column: {error}"
+                raise SchemaError(
+                    message, path=self.path, hint="rewrite the file with another type"
+                ) from error
             raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
 
     @property
     def query_schema(self) -> pa.Schema:
-        """The schema predicates are bound to: pyarrow's, but with instants where the format has them.
+        """The schema predicates are bound to: pyarrow's, with time zones where the format has instants.
 
-        pyarrow reads INT96 and timestamps of the deprecated converted types without a zone. By the format,
-        and in Spark, they are instants, which decides what a time in a predicate means.
+        pyarrow reads INT96 and timestamps of the deprecated converted types without a zone. In the format,
+        and in Spark, they are instants, which determines the meaning of times in predicates.
         """
         memo = self.kin.memo
         if "query schema" not in memo:
@@ -175,58 +177,55 @@ class ParquetMetadata:
         return memo["query schema"]
 
     def shell(self) -> bytes:
-        """A footer of the same schema, key-value pairs, writer and column orders, without row groups.
-
-        It is the whole footer where that has its fields in an unusual order.
-        """
+        """Return the footer without row groups; the full footer if its fields are in an unusual order."""
         return self.kin.shell or self.footer
 
     @property
     def has_secrets(self) -> bool:
-        """Whether some of the file is encrypted."""
+        """Whether parts of the file are encrypted."""
         return self.kin.raw.encryption_algorithm is not None
 
     def group_sizes(self, group: int) -> tuple[int, int]:
-        """Bytes of a row group: decoded, as far as the writer says, and as they are stored."""
+        """Bytes of a row group: uncompressed, if the writer recorded it, and stored."""
         raw = self.row_groups[group]
         chunks = (column.meta_data for column in raw.columns or ())
         return raw.total_byte_size or 0, sum(chunk.total_compressed_size for chunk in chunks if chunk)
 
     def column(self, group: int, leaf: int) -> ColumnChunk:
-        """One raw chunk, with the places of its page index."""
+        """Return one raw chunk, with the offsets of its page index."""
         columns = self.row_groups[group].columns
         assert columns is not None
         return columns[leaf]
 
     def columns(self, leaf: int) -> list[ColumnChunk]:
-        """The raw chunks of a leaf, one per row group."""
-        return [group.columns[leaf] for group in self.row_groups]  # type: ignore[index]  # checked when made
+        """Return the raw chunks of a leaf, one per row group."""
+        return [group.columns[leaf] for group in self.row_groups]  # type: ignore[index]  # checked on creation
 
     def chunks(self, leaf: int) -> list[ColumnMetaData]:
-        """The metadata of a leaf's chunks, one per row group, checked at the first call."""
-        found = self._chunks.get(leaf)
-        if found is None:
-            found = self._chunks[leaf] = all_chunks([self], leaf)
-        return found
+        """Return the metadata of a leaf's chunks, one per row group, checked on first use."""
+        chunks = self._chunks.get(leaf)
+        if chunks is None:
+            chunks = self._chunks[leaf] = all_chunks([self], leaf)
+        return chunks
 
     def encrypted(self, leaf: int) -> list[bool]:
-        """Per row group, whether this leaf's chunk is encrypted: its statistics, if any, are unusable."""
+        """Per row group, whether a leaf's chunk is encrypted, so that its statistics are unusable."""
         if self.kin.raw.encryption_algorithm is None:
             return [False] * self.row_group_count
         return [self.is_encrypted(group, leaf) for group in range(self.row_group_count)]
 
     def is_encrypted(self, group: int, leaf: int) -> bool:
-        """Whether one chunk is encrypted, so that nothing of it but its place can be used."""
+        """Whether one chunk is encrypted."""
         chunk = self.column(group, leaf)
         return chunk.crypto_metadata is not None or chunk.encrypted_column_metadata is not None
 
     def encoding_stats(self, group: int, leaf: int) -> list[PageEncodingStats] | None:
-        """How many pages of a chunk have which encoding, None where the writer didn't say."""
+        """Return the number of pages per encoding of a chunk; None if the writer did not record it."""
         details = self._detail(group, leaf)
         return details.encoding_stats if details is not None else None
 
     def legacy_bounds(self, leaf: int) -> tuple[list[bytes | None], list[bytes | None]]:
-        """The deprecated bounds of a leaf's chunks: minima, maxima."""
+        """Return the deprecated bounds of a leaf's chunks: minima, maxima."""
         details = [self._detail(group, leaf) for group in range(self.row_group_count)]
         stats = [None if d is None else d.statistics for d in details]
         return [s.min if s else None for s in stats], [s.max if s else None for s in stats]
@@ -234,55 +233,55 @@ class ParquetMetadata:
     def _detail(self, group: int, leaf: int) -> ChunkDetails | None:
         if self._details is None:
             self._details = decode_footer(FileDetails, self.footer, self.path)
-        # The same bytes have passed the checks of the first decoding, so these parts are there.
+        # The first decoding has checked that these parts exist.
         groups = self._details.row_groups
         columns = groups[group].columns if groups is not None else None
         return columns[leaf].meta_data if columns is not None else None
 
     def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
-        """The bytes of a chunk, its codec, and its need of the dictionary page if somebody worked it out."""
+        """Return the byte range of a chunk, its codec, and its dictionary use if that is recorded."""
         if self.is_encrypted(group, leaf):
             raise EncryptedFileError(
-                "the column is encrypted",
+                "column is encrypted",
                 path=self.path,
                 unit=_unit(group),
                 column=self.leaves[leaf].name,
-                hint="Skipstone has no keys; choose other columns",
+                hint="select other columns",
             )
         meta = self.chunks(leaf)[group]
         return _range(meta), meta.codec, None
 
     def chunk_layouts(self, group: int, leaves: Sequence[int]) -> list[tuple[ByteRange, int, Use | None]]:
-        """``chunk_layout`` of several chunks of a row group."""
+        """Return the ``chunk_layout`` of several chunks of a row group."""
         return [self.chunk_layout(group, leaf) for leaf in leaves]
 
-    def page_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
-        """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""
+    def page_offsets(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
+        """Return the recorded page offsets of a chunk; a footer has none."""
         return None
 
-    def all_places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:  # noqa: ARG002
-        """Where the pages of chunks of a row group are, as far as it is known without reading the file."""
+    def all_page_offsets(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:  # noqa: ARG002
+        """Return the recorded page offsets of several chunks of a row group."""
         return [None] * len(leaves)
 
     def recorded_facts(self, ref: ColumnRef) -> ColumnFacts | None:  # noqa: ARG002
-        """Facts about a column in each row group that somebody has worked out; a footer holds statistics."""
+        """Return the recorded facts about a column in each row group; a footer has statistics instead."""
         return None
 
     def chunk_range(self, group: int, leaf: int) -> ByteRange:
-        """The bytes of one chunk, dictionary page included."""
+        """Return the byte range of one chunk, including its dictionary page."""
         return _range(self.chunks(leaf)[group])
 
     def _check(self, said: int) -> None:
-        """Take over the row counts and see that all chunks are there; ``_refuse`` names what is wrong."""
+        """Set the row counts, and check that all chunks exist; ``_refuse`` raises a specific error."""
         groups, paths = self.row_groups, self.kin.paths
         try:
             counts = [group.num_rows for group in groups]
             columns = [group.columns for group in groups]
             metas = [chunk.meta_data for chunks in columns for chunk in chunks]  # type: ignore[union-attr]
-            found = [meta.path_in_schema for meta in metas]  # type: ignore[union-attr]
+            actual = [meta.path_in_schema for meta in metas]  # type: ignore[union-attr]
             list(map(_REQUIRED, metas))
             right = (
-                found == paths * len(groups)
+                actual == paths * len(groups)
                 and not {*map(len, columns)} - {len(paths)}  # type: ignore[arg-type]
                 and min(counts, default=0) >= 0  # type: ignore[type-var,operator]
             )
@@ -291,29 +290,29 @@ class ParquetMetadata:
         if not right:
             self._refuse()
         total: int = sum(counts)  # type: ignore[arg-type]
-        # Zero stands in for a count in files of early writers, which every reader accepts.
+        # Early writers recorded zero, which every reader accepts.
         if (said and said != total) or total >= 2**63:
-            message = f"the row groups hold {total} rows, the footer says {said}"
+            message = f"row groups have {total} rows, but the footer says {said}"
             raise CorruptFileError(message, path=self.path)
         self.num_rows = total
         self.row_group_rows: NDArray[np.int64] = np.array(counts, dtype=np.int64)
 
     def _refuse(self) -> None:
-        """Raise for the first row group or chunk that lacks something; odd names may still be right."""
+        """Raise an error for the first invalid row group or chunk; unusual names may be valid."""
         for number, group in enumerate(self.row_groups):
             count, chunks = group.num_rows, group.columns
             if count is None or count < 0:
-                raise CorruptFileError(f"its row count is {count}", path=self.path, unit=_unit(number))
+                raise CorruptFileError(f"row count is {count}", path=self.path, unit=_unit(number))
             if chunks is None or len(chunks) != len(self.leaves):
-                found = "no" if chunks is None else len(chunks)
-                message = f"{found} column chunks for {len(self.leaves)} leaf columns"
+                count = 0 if chunks is None else len(chunks)
+                message = f"{count} column chunks for {len(self.leaves)} leaf columns"
                 raise CorruptFileError(message, path=self.path, unit=_unit(number))
             for leaf, chunk in zip(self.leaves, chunks, strict=True):
                 self._check_path(number, chunk, leaf)
                 try:
                     _REQUIRED(chunk.meta_data)
                 except AttributeError as error:
-                    message = f"the chunk's metadata lacks the required field {error.name}"
+                    message = f"chunk metadata lacks the required field {error.name}"
                     raise CorruptFileError(
                         message, path=self.path, unit=_unit(number), column=leaf.name
                     ) from None
@@ -322,13 +321,13 @@ class ParquetMetadata:
         place: dict[str, Any] = {"path": self.path, "unit": _unit(group), "column": leaf.name}
         if chunk.meta_data is None:
             if chunk.crypto_metadata is not None:
-                raise EncryptedFileError("the chunk's metadata is encrypted", **place)
-            raise CorruptFileError("the chunk has no metadata", **place)
+                raise EncryptedFileError("chunk metadata is encrypted", **place)
+            raise CorruptFileError("chunk has no metadata", **place)
         steps = chunk.meta_data.path_in_schema
-        # A name that is not UTF-8 gets here and is right.
+        # A name that is not valid UTF-8 gets here, and is right.
         if steps is None or tuple(map(text, steps)) != leaf.path:
-            found = "nothing" if steps is None else ".".join(map(text, steps))
-            raise CorruptFileError(f"the chunk says it holds {found}", **place)
+            actual = "no column" if steps is None else f"column {'.'.join(map(text, steps))}"
+            raise CorruptFileError(f"chunk belongs to {actual}", **place)
 
     def _check_chunks(self, leaf: int) -> None:
         column = self.leaves[leaf]
@@ -340,27 +339,27 @@ class ParquetMetadata:
 
     def _problem(self, chunk: ColumnChunk, meta: ColumnMetaData, leaf: LeafColumn, rows: int) -> str | None:
         if chunk.file_path:
-            return "its data is in another file; this is a summary file"
+            return "data is in another file; this is a summary file"
         if meta.type != leaf.physical:
-            return f"the chunk has physical type {meta.type}, the schema {int(leaf.physical)}"
+            return f"chunk has physical type {meta.type}, the schema {int(leaf.physical)}"
         if min(meta.codec, meta.num_values, meta.data_page_offset, meta.total_compressed_size) < 0:
-            return "the chunk has a negative size, offset or count"
+            return "chunk has a negative size, offset or count"
         if meta.codec > _MOST_CODECS:
-            return f"the chunk has compression codec {meta.codec}"
+            return f"chunk has unknown compression codec {meta.codec}"
         if (meta.num_values < rows) if leaf.max_repetition else (meta.num_values != rows):
-            return f"the chunk holds {meta.num_values} values for {rows} rows"
+            return f"chunk has {meta.num_values} values for {rows} rows"
         if self.size is not None and _range(meta).stop > self.size:
-            return f"the chunk ends at byte {_range(meta).stop}, the file at {self.size}"
+            return f"chunk ends at byte {_range(meta).stop}, the file at {self.size}"
         return None
 
 
 def all_chunks(files: Sequence[ParquetMetadata], leaf: int) -> list[ColumnMetaData]:
-    """The metadata of a leaf's chunks in files of one schema, file after file, checked."""
+    """Return the metadata of a leaf's chunks in files of one schema, checked."""
     if len(files) == 1:
         chunks = files[0].columns(leaf)
     else:
         chunks = [group.columns[leaf] for file in files for group in file.row_groups]  # type: ignore[index]
-    # Checked when made, as far as this goes.
+    # Existence was checked on creation.
     metas: list[ColumnMetaData] = [chunk.meta_data for chunk in chunks]  # type: ignore[misc]
 
     def values(name: str) -> NDArray[np.int64]:
@@ -370,7 +369,7 @@ def all_chunks(files: Sequence[ParquetMetadata], leaf: int) -> list[ColumnMetaDa
     types, codecs = map(values, ("type", "codec"))
     column = files[0].leaves[leaf]
     rows = np.concatenate([file.row_group_rows for file in files])
-    # A file of unknown size is as long as it takes.
+    # A file of unknown size has no limit.
     ends = np.array([_LONGEST_FILE if file.size is None else file.size for file in files], dtype=np.int64)
     ends = ends.repeat([*map(len, [file.row_group_rows for file in files])])
     right = (
@@ -382,7 +381,7 @@ def all_chunks(files: Sequence[ParquetMetadata], leaf: int) -> list[ColumnMetaDa
         and (offsets <= ends - sizes).all()
     )
     if not right:
-        # One by one, to name the culprit, or to find that a chunk is odd but right.
+        # Check individually, to name the invalid chunk, or to accept an unusual one.
         for file in files:
             file._check_chunks(leaf)
     return metas
@@ -412,26 +411,26 @@ def _unit(group: int) -> str:
 
 def _range(meta: ColumnMetaData) -> ByteRange:
     start = meta.data_page_offset
-    # Some writers put 0 where they mean that there is no dictionary page.
+    # Some writers use 0 for no dictionary page.
     if meta.dictionary_page_offset is not None and 0 < meta.dictionary_page_offset < start:
         start = meta.dictionary_page_offset
     return ByteRange(start, start + meta.total_compressed_size)
 
 
-# -- from a file's last bytes to its metadata ----------------------------------------------------
+# -- reading footers ---------------------------------------------------------------------------
 
 
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
-# The footer's length and the magic.
+# Length of the footer, and magic.
 _TRAILER = 8
 _SHORTEST = 12
 DEFAULT_TAIL = 64 * 1024
-_OTHERS = "open a glob such as 'lake/**/*.parquet' to leave other files out"
+_OTHERS = "open a glob such as 'lake/**/*.parquet' to exclude other files"
 
 
 def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
-    """Read a file's metadata: one request, or two when the footer is longer than ``tail``."""
+    """Read a file's metadata in one request, or two if the footer is longer than ``tail``."""
     end, size = source.tail(max(tail, _TRAILER))
     path = source.path
     length = footer_length(end, size, path)
@@ -445,12 +444,12 @@ def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
 
 
 def parse_footer(data: bytes, path: str, size: int | None) -> ParquetMetadata:
-    """Make metadata of the footer's own bytes, without length and magic; ``size`` is the file's."""
+    """Parse the footer's own bytes, without length and magic; ``size`` is the file's."""
     return ParquetMetadata(data, path, size)
 
 
 def from_pyarrow(metadata: ArrowFileMetaData, path: str = "<pyarrow metadata>") -> ParquetMetadata:
-    """Take over metadata that pyarrow has already read; the file's size is not known then."""
+    """Convert metadata that pyarrow has read; the file's size is unknown."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -461,21 +460,21 @@ def from_pyarrow(metadata: ArrowFileMetaData, path: str = "<pyarrow metadata>") 
 
 
 def footer_length(tail: bytes, size: int, path: str) -> int:
-    """How long the footer is that stands before the file's last eight bytes."""
+    """Return the length of the footer from the file's last eight bytes."""
     if size < _SHORTEST:
-        what = "the file is empty" if size == 0 else f"{size} bytes are too few for a Parquet file"
+        what = "file is empty" if size == 0 else f"file of {size} bytes is too short for Parquet"
         raise NotParquetError(what, path=path, hint=_OTHERS)
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise EncryptedFileError(
-            "the footer is encrypted", path=path, hint="Skipstone reads no encrypted footers"
+            "footer is encrypted", path=path, hint="encrypted footers are not supported; decrypt the file"
         )
     if tail[-4:] != _MAGIC:
-        hint = f"it is no Parquet file or was not written to its end; {_OTHERS}"
-        raise NotParquetError(f"it ends in {tail[-4:]!r} instead of {_MAGIC!r}", path=path, hint=hint)
-    # The head is checked only when it is at hand: elsewhere it would cost a request and prove little.
+        hint = f"check that the file is Parquet and complete; {_OTHERS}"
+        raise NotParquetError(f"file ends with {tail[-4:]!r} instead of {_MAGIC!r}", path=path, hint=hint)
+    # The start is checked only if it was read: another request would prove little.
     if tail[:4] != _MAGIC and len(tail) == size:
-        raise NotParquetError(f"it begins with {tail[:4]!r} instead of {_MAGIC!r}", path=path)
+        raise NotParquetError(f"file begins with {tail[:4]!r} instead of {_MAGIC!r}", path=path)
     length = int.from_bytes(tail[-8:-4], "little")
     if length == 0 or length > size - _SHORTEST:
-        raise CorruptFileError(f"a footer of {length} bytes in a file of {size}", path=path)
+        raise CorruptFileError(f"footer length is {length} bytes in a file of {size}", path=path)
     return length

@@ -1,5 +1,5 @@
-"""The pages of column chunks, in columns: from page indexes, with everything doubtful refused, or from the
-pages' own headers where no page index says where they are."""
+"""The pages of column chunks, as arrays: from page indexes, checked strictly, or from the pages' own headers
+if there is no page index."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# A data page's header, with nothing but what the format requires, takes 17 bytes.
+# A data page header takes at least 17 bytes.
 _LEAST_PAGE = 16
 
 
 class BadPageIndex(Exception):
-    """A page index that can't be trusted; never fatal, the caller notes the reason and does without it."""
+    """An untrustworthy page index; never fatal: the caller records the reason and ignores the index."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -35,7 +35,7 @@ class BadPageIndex(Exception):
 
 
 class BoundaryOrder(IntEnum):
-    """What the writer claims about the order of pages' bounds; a hint, never checked here."""
+    """The writer's claim about the order of page bounds; a hint, not checked here."""
 
     UNORDERED = 0
     ASCENDING = 1
@@ -49,11 +49,11 @@ _NONE_NULL.flags.writeable = False
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageIndex:
-    """The pages of one chunk: where each is, and what the writer says it holds.
+    """The pages of one chunk: offsets, first rows and statistics.
 
-    Rows count from the row group's first row. ``has_statistics`` is false when there was only an offset
-    index: then ``null_pages`` is all false and the bounds are empty lists. Bounds of null pages are
-    placeholders; absent counts are unknown.
+    Rows count from the row group's first row. ``has_statistics`` is false without a column index: then
+    ``null_pages`` is all false and the bounds are empty lists. Bounds of null pages are placeholders; absent
+    counts are unknown.
     """
 
     rows: int
@@ -69,10 +69,10 @@ class PageIndex:
     boundary_order: BoundaryOrder
 
     @classmethod
-    def places(
+    def without_statistics(
         cls, rows: int, first_rows: NDArray[np.int64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> PageIndex:
-        """Pages of which only the places are known."""
+        """Return pages with offsets only."""
         return cls(
             rows=rows,
             first_rows=first_rows,
@@ -99,17 +99,17 @@ class PageIndex:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether each page begins where the one before it ends, as all writers known put them."""
+        """Whether each page begins where the previous one ends, as with all known writers."""
         return bool((self.offsets[1:] == self.offsets[:-1] + self.sizes[:-1]).all())
 
     def check(self, chunk: ByteRange) -> None:
-        """Refuse pages outside of their chunk, or at rows that can't be."""
+        """Refuse pages outside their chunk or with invalid rows."""
         _check_pages(self.first_rows, self.offsets, self.sizes, self.rows, chunk)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageRun:
-    """The pages of one column in several row groups, one after the other; fields as in ``PageIndex``."""
+    """The pages of one column in several row groups; fields as in ``PageIndex``."""
 
     counts: NDArray[np.int64]
     """Pages of each row group."""
@@ -134,19 +134,19 @@ def parse_page_run(
     chunks: Sequence[ByteRange],
     leaf: LeafColumn,
 ) -> PageRun:
-    """What ``parse_page_index`` makes of each of many chunks of a column, checked together.
+    """Parse the page indexes of many chunks of a column, checked together.
 
-    ``bodies`` are column index and offset index of each. Raises :class:`BadPageIndex` if one is bad or just
-    unusual: then each is to be looked at alone.
+    ``bodies`` are the column index and the offset index of each. Raises :class:`BadPageIndex` if one is bad
+    or just unusual: then parse each alone with ``parse_page_index``.
     """
-    places: list[tuple[int | None, int | None, int | None]] = []
+    locations: list[tuple[int | None, int | None, int | None]] = []
     counted: list[int] = []
     for (_, body), chunk in zip(bodies, chunks, strict=True):
         most = (chunk.stop - chunk.start) // _LEAST_PAGE
         pages = _decode(RawOffsetIndex, body, "offset index", most).page_locations or ()
-        places += [(page.first_row_index, page.offset, page.compressed_page_size) for page in pages]
+        locations += [(page.first_row_index, page.offset, page.compressed_page_size) for page in pages]
         counted.append(len(pages))
-    first_rows, offsets, sizes = _table(places)
+    first_rows, offsets, sizes = _table(locations)
     counts = np.array(counted, dtype=np.int64)
     starts, stops = (np.array([getattr(c, end) for c in chunks], dtype=np.int64) for end in ("start", "stop"))
     row_counts = _check_run(counts, first_rows, offsets, sizes, rows, starts, stops)
@@ -182,17 +182,17 @@ def _check_run(
     starts: NDArray[np.int64],
     stops: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The rows of each page; refuses what ``_check_pages`` does, empty pages, and gaps between pages."""
+    """Return the rows of each page; like ``_check_pages``, but also refuses empty pages and gaps."""
     if not len(counts) or (counts == 0).any():
-        raise BadPageIndex("a chunk lists no pages")
+        raise BadPageIndex("chunk has no pages")
     lasts = np.cumsum(counts) - 1
     firsts = lasts - counts + 1
     ends = np.repeat(stops, counts)
     if (first_rows[firsts] != 0).any() or (sizes <= 0).any() or (offsets[firsts] < starts).any():
-        raise BadPageIndex("a page is out of place")
-    # The sizes fit 32 bits, and offsets are below their chunk's end before they are added.
+        raise BadPageIndex("page has an invalid row, size or offset")
+    # No overflow: sizes have 32 bits, and offsets are checked against the chunk's end first.
     if (offsets > ends).any() or (offsets + sizes > ends).any():
-        raise BadPageIndex("a page lies outside its column chunk")
+        raise BadPageIndex("page is outside its column chunk")
     after = np.empty_like(first_rows)
     after[:-1] = first_rows[1:]
     after[lasts] = rows
@@ -200,29 +200,29 @@ def _check_run(
     follows = offsets[:-1] + sizes[:-1] == offsets[1:]
     follows[lasts[:-1]] = True
     if (row_counts <= 0).any() or not follows.all():
-        raise BadPageIndex("pages are empty, overlap or are apart")
+        raise BadPageIndex("pages are empty, overlap or have gaps")
     return row_counts
 
 
 def _all_lists(raws: Sequence[RawColumnIndex], counts: Sequence[int], name: str) -> list[Any]:
-    """One list of each column index, one after the other."""
+    """Concatenate one list of all column indexes."""
     lists = [getattr(raw, name) for raw in raws]
-    if any(one is None for one in lists) or [*map(len, lists)] != counts:
-        raise BadPageIndex(f"{name} of a column index is missing or of another length than its pages")
+    if any(values is None for values in lists) or [*map(len, lists)] != counts:
+        raise BadPageIndex(f"{name} of a column index is missing or has another length than its pages")
     return [*chain.from_iterable(lists)]
 
 
 def _all_counts(raws: Sequence[RawColumnIndex], counts: Sequence[int], name: str) -> NDArray[np.int64]:
-    found = np.array(_all_lists(raws, counts, name), dtype=np.int64)
-    if (found < 0).any():
-        raise BadPageIndex(f"{name} of a column index are partly unknown")
-    return found
+    values = np.array(_all_lists(raws, counts, name), dtype=np.int64)
+    if (values < 0).any():
+        raise BadPageIndex(f"{name} of a column index has unknown counts")
+    return values
 
 
 def page_index_ranges(
     metadata: ParquetMetadata, row_group: int, leaf: int
 ) -> tuple[ByteRange | None, ByteRange | None]:
-    """Where a chunk's column index and offset index are, each None when it has none that could be read."""
+    """Return the byte ranges of a chunk's column index and offset index; None if there is no readable one."""
     chunk = metadata.column(row_group, leaf)
     if metadata.is_encrypted(row_group, leaf):
         return None, None
@@ -235,16 +235,16 @@ def page_index_ranges(
 def parse_page_index(
     column_index: bytes | None, offset_index: bytes, metadata: ParquetMetadata, row_group: int, leaf: int
 ) -> PageIndex:
-    """Decode and check the page index of one chunk; without a column index its pages have places only."""
+    """Decode and check the page index of one chunk; without a column index it has no statistics."""
     rows = int(metadata.row_group_rows[row_group])
     chunk = metadata.chunk_range(row_group, leaf)
     first_rows, offsets, sizes = _pages(offset_index, chunk.length // _LEAST_PAGE)
     _check_pages(first_rows, offsets, sizes, rows, chunk)
-    empty = PageIndex.places(rows, first_rows, offsets, sizes)
+    empty = PageIndex.without_statistics(rows, first_rows, offsets, sizes)
     if column_index is None:
         return empty
     column = metadata.leaves[leaf]
-    # Histograms, though they are not looked at, have an element per page and level.
+    # Histograms, which are not used, have an element per page and level.
     most = len(empty) * (max(column.max_repetition, column.max_definition) + 1)
     raw = _decode(RawColumnIndex, column_index, "column index", most)
     return _with_statistics(empty, raw, flat=column.max_repetition == 0)
@@ -253,18 +253,18 @@ def parse_page_index(
 def _pages(data: bytes, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     pages = _decode(RawOffsetIndex, data, "offset index", most).page_locations
     if pages is None:
-        raise BadPageIndex("the offset index lists no pages")
+        raise BadPageIndex("offset index has no pages")
     return _table([(page.first_row_index, page.offset, page.compressed_page_size) for page in pages])
 
 
 def _table(
-    places: Sequence[tuple[int | None, int | None, int | None]],
+    locations: Sequence[tuple[int | None, int | None, int | None]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     try:
-        table = np.array(places, dtype=np.int64).reshape(-1, 3)
+        table = np.array(locations, dtype=np.int64).reshape(-1, 3)
     except TypeError:
-        # A missing field is None, which is no integer.
-        raise BadPageIndex("a page location lacks a field") from None
+        # A missing field is None.
+        raise BadPageIndex("page location lacks a field") from None
     first_rows, offsets, sizes = (np.ascontiguousarray(column) for column in table.T)
     return first_rows, offsets, sizes
 
@@ -278,30 +278,30 @@ def _check_pages(
 ) -> None:
     if len(first_rows) == 0:
         if rows:
-            raise BadPageIndex(f"no pages for {rows} rows")
+            raise BadPageIndex(f"chunk has no pages for {rows} rows")
         return
     if first_rows[0] != 0:
-        raise BadPageIndex(f"the first page begins at row {first_rows[0]}")
+        raise BadPageIndex(f"first page begins at row {first_rows[0]}")
     if (first_rows[1:] < first_rows[:-1]).any():
-        raise BadPageIndex("the pages' first rows go back")
-    # A zero-row page may stand at the end, so the last first row may be the row count itself.
+        raise BadPageIndex("first rows of pages are not in order")
+    # The last page may have no rows, so its first row may be the row count.
     if first_rows[-1] > rows or (rows and first_rows[-1] == rows and len(first_rows) == 1):
-        raise BadPageIndex(f"a page begins at row {first_rows[-1]} of {rows}")
+        raise BadPageIndex(f"page begins at row {first_rows[-1]} of {rows}")
     if (sizes <= 0).any():
-        raise BadPageIndex("a page has no bytes")
+        raise BadPageIndex("page has no bytes")
     if offsets[0] < chunk.start or (offsets > chunk.stop).any():
-        raise BadPageIndex("a page lies outside its column chunk")
-    # Both are below 2**63 and the offsets inside the chunk by now, so the sums can't overflow.
+        raise BadPageIndex("page is outside its column chunk")
+    # No overflow: both are below 2**63, and the offsets are inside the chunk.
     stops = offsets + sizes
     if stops.max() > chunk.stop:
-        raise BadPageIndex("a page ends outside its column chunk")
+        raise BadPageIndex("page ends outside its column chunk")
     if (offsets[1:] < stops[:-1]).any():
         raise BadPageIndex("pages overlap or are out of order")
 
 
 def _with_statistics(index: PageIndex, raw: RawColumnIndex, flat: bool) -> PageIndex:
     if raw.null_pages is None or raw.min_values is None or raw.max_values is None:
-        raise BadPageIndex("the column index lacks a required list")
+        raise BadPageIndex("column index lacks a required list")
     lists: tuple[list[Any] | None, ...] = (
         raw.null_pages,
         raw.min_values,
@@ -310,12 +310,12 @@ def _with_statistics(index: PageIndex, raw: RawColumnIndex, flat: bool) -> PageI
         raw.nan_counts,
     )
     if any(values is not None and len(values) != len(index) for values in lists):
-        raise BadPageIndex(f"a list of the column index has another length than the {len(index)} pages")
+        raise BadPageIndex(f"a list of the column index does not have {len(index)} elements, one per page")
     null_pages = np.array(raw.null_pages, dtype=np.bool_)
     null_counts = _counts(raw.null_counts)
     if null_counts is not None:
         _check_nulls(null_pages, null_counts, index.row_counts, flat)
-    known = raw.boundary_order in (0, 1, 2)
+    valid = raw.boundary_order in (0, 1, 2)
     return replace(
         index,
         has_statistics=True,
@@ -324,29 +324,29 @@ def _with_statistics(index: PageIndex, raw: RawColumnIndex, flat: bool) -> PageI
         max_values=raw.max_values,
         null_counts=null_counts,
         nan_counts=_counts(raw.nan_counts),
-        boundary_order=BoundaryOrder(raw.boundary_order or 0) if known else BoundaryOrder.UNORDERED,
+        boundary_order=BoundaryOrder(raw.boundary_order or 0) if valid else BoundaryOrder.UNORDERED,
     )
 
 
 def _check_nulls(
     null_pages: NDArray[np.bool_], null_counts: NDArray[np.int64], rows: NDArray[np.int64], flat: bool
 ) -> None:
-    # parquet-java#3457: such a writer has mixed up its pages, and nothing else in the index is safer.
-    # A page without rows is all null and has no nulls, which is no contradiction.
+    # parquet-java#3457: such a writer has mixed up its pages, so the entire index is unreliable.
+    # A page without rows is a null page without nulls, which is no contradiction.
     if (null_pages & (null_counts == 0) & (rows > 0)).any():
-        raise BadPageIndex("a page said to hold only nulls has no nulls")
-    # A repeated leaf counts values, which the page index doesn't: only flat columns can be compared.
+        raise BadPageIndex("null page has no nulls")
+    # Null counts of repeated leaves count values, not rows: only flat columns can be compared.
     if flat and (null_counts > rows).any():
-        raise BadPageIndex("a page has more nulls than rows")
+        raise BadPageIndex("page has more nulls than rows")
     if flat and (null_pages & (null_counts != rows)).any():
-        raise BadPageIndex("a page said to hold only nulls has fewer nulls than rows")
+        raise BadPageIndex("null page has fewer nulls than rows")
 
 
 def _counts(values: list[int] | None) -> NDArray[np.int64] | None:
     if values is None:
         return None
     counts = np.array(values, dtype=np.int64)
-    # Some writers put -1 where they mean that they didn't count (arrow-rs#9481).
+    # Some writers use -1 for unknown counts (arrow-rs#9481).
     return None if (counts < 0).any() else counts
 
 
@@ -371,20 +371,20 @@ _DATA_PAGE: Final = 0
 _INDEX_PAGE: Final = 1
 _DICTIONARY_PAGE: Final = 2
 _DATA_PAGE_V2: Final = 3
-# Nearly all headers fit the first; one with long statistics is read again from more bytes.
+# Nearly all headers fit the first size; one with long statistics is read again.
 _HEADERS: Final = (256, 16 * 1024, 2**31)
 
 
 def walk_pages(chunk: bytes, metadata: ParquetMetadata, group: int, leaf: int) -> PageIndex:
-    """The places and rows of a chunk's data pages, without statistics, from all of the chunk's bytes.
+    """Return the offsets and rows of a chunk's data pages from the chunk's bytes.
 
-    Raises :class:`BadPageIndex` for everything doubtful, and for repeated leaves in pages of the first
-    version, which don't count their rows. ``chunk`` may go on after the chunk's end: some old writers
-    understate its length (PARQUET-816).
+    Raises :class:`BadPageIndex` for all inconsistencies, and for repeated leaves in version 1 pages, which
+    have no row counts. ``chunk`` may extend beyond the chunk's end: some old writers understate its length
+    (PARQUET-816).
     """
     span = metadata.chunk_range(group, leaf)
     if metadata.chunks(leaf)[group].num_values and len(chunk) < span.length:
-        raise BadPageIndex(f"the chunk has {len(chunk)} of {span.length} bytes")
+        raise BadPageIndex(f"chunk has {len(chunk)} of {span.length} bytes")
     steps = walk_steps(metadata, group, leaf, span.start + len(chunk))
     return drive(steps, lambda wanted: chunk[wanted.start - span.start : wanted.stop - span.start])
 
@@ -394,11 +394,11 @@ def hop_pages(
     chunks: Iterable[tuple[int, int]],
     read: Callable[[Sequence[ByteRange]], list[bytes]],
 ) -> dict[tuple[int, int], PageIndex]:
-    """The same of several chunks (row group and leaf), of which just the headers are read, side by side.
+    """Return the page offsets of several chunks (row group and leaf) by reading only page headers.
 
-    Chunks whose pages can't be told are left out.
+    Chunks whose pages can't be determined are omitted.
     """
-    found: dict[tuple[int, int], PageIndex] = {}
+    indexes: dict[tuple[int, int], PageIndex] = {}
     walks = {key: walk_steps(metadata, *key, metadata.chunk_range(*key).stop) for key in chunks}
     bodies: dict[tuple[int, int], bytes | None] = dict.fromkeys(walks)
     while bodies:
@@ -407,33 +407,33 @@ def hop_pages(
             try:
                 wanted[key] = next(walks[key]) if body is None else walks[key].send(body)
             except StopIteration as done:
-                found[key] = done.value
+                indexes[key] = done.value
             except BadPageIndex:
                 continue
         bodies = dict(zip(wanted, read(list(wanted.values())), strict=True)) if wanted else {}
-    return found
+    return indexes
 
 
 def walk_steps(
     metadata: ParquetMetadata, group: int, leaf: int, end: int
 ) -> Generator[ByteRange, bytes, PageIndex]:
-    """A walk that yields where the next header is and is sent its bytes; ``end`` is where they end."""
+    """Walk the pages of a chunk up to ``end``: yields the range of the next header and is sent its bytes."""
     if metadata.is_encrypted(group, leaf):
-        raise BadPageIndex("the chunk is encrypted")
+        raise BadPageIndex("chunk is encrypted")
     rows = int(metadata.row_group_rows[group])
     values = metadata.chunks(leaf)[group].num_values
     flat = metadata.leaves[leaf].max_repetition == 0
     span = metadata.chunk_range(group, leaf)
     if not values:
-        # Some writers give a chunk without values no place at all.
+        # Some writers record no offset for a chunk without values.
         return _index(rows, [])
-    # First row, offset and size of each page; page by page, since each header has to be decoded.
+    # First row, offset and size of each page.
     pages: list[tuple[int, int, int]] = []
     at, seen_rows, seen_values = span.start, 0, 0
     while at < span.stop or seen_values < values:
         head, size = yield from _header(at, end)
         if head.type == _DICTIONARY_PAGE and pages:
-            raise BadPageIndex("a dictionary page after data pages")
+            raise BadPageIndex("dictionary page follows data pages")
         if head.type not in (_DICTIONARY_PAGE, _INDEX_PAGE):
             page_values, page_rows = _value_counts(head, flat)
             pages.append((seen_rows, at, size))
@@ -442,20 +442,20 @@ def walk_steps(
         at += size
     if (seen_rows, seen_values) != (rows, values):
         raise BadPageIndex(
-            f"the pages hold {seen_rows} rows and {seen_values} values, the chunk {rows} and {values}"
+            f"pages have {seen_rows} rows and {seen_values} values, but the chunk has {rows} and {values}"
         )
     return _index(rows, pages)
 
 
 def _index(rows: int, pages: list[tuple[int, int, int]]) -> PageIndex:
     first_rows, offsets, sizes = np.array(pages, dtype=np.int64).reshape(-1, 3).T.copy()
-    return PageIndex.places(rows, first_rows, offsets, sizes)
+    return PageIndex.without_statistics(rows, first_rows, offsets, sizes)
 
 
 def _header(at: int, end: int) -> Generator[ByteRange, bytes, tuple[PageHead, int]]:
-    """The page header at a place, and the bytes of the header and the page together."""
+    """Return the page header at an offset, and the total bytes of header and page."""
     if at >= end:
-        raise BadPageIndex("the chunk ends before its last value")
+        raise BadPageIndex("chunk ends before its last value")
     for longest in _HEADERS:
         stop = min(at + longest, end)
         piece = yield ByteRange(at, stop)
@@ -466,10 +466,10 @@ def _header(at: int, end: int) -> Generator[ByteRange, bytes, tuple[PageHead, in
             if stop == end:
                 raise BadPageIndex(error.message) from error
     else:
-        raise BadPageIndex("a page header without end")
+        raise BadPageIndex("page header is too long")
     body = head.compressed_page_size
     if body is None or not 0 <= body <= end - at - length:
-        raise BadPageIndex(f"a page of {body} bytes where {end - at - length} are left")
+        raise BadPageIndex(f"page size is {body} bytes, but {end - at - length} are left")
     return head, length + body
 
 
@@ -478,13 +478,13 @@ def _value_counts(head: PageHead, flat: bool) -> tuple[int, int]:
     v1, v2 = head.data_page_header, head.data_page_header_v2
     if head.type == _DATA_PAGE and v1 is not None:
         if not flat:
-            raise BadPageIndex("pages of the first version don't count the rows of repeated values")
+            raise BadPageIndex("version 1 pages of repeated columns have no row counts")
         values = rows = v1.num_values
     elif head.type == _DATA_PAGE_V2 and v2 is not None:
         values, rows = v2.num_values, v2.num_rows
     else:
-        raise BadPageIndex(f"a page of type {head.type} where data should be")
-    # Every row has a value or what stands for a missing one; in flat columns just one.
+        raise BadPageIndex(f"page has type {head.type} instead of a data page")
+    # Every row has at least one value, NULLs included; in flat columns exactly one.
     if values is None or rows is None or not 0 <= rows <= values or (flat and rows != values):
-        raise BadPageIndex(f"a page of {values} values in {rows} rows")
+        raise BadPageIndex(f"page has {values} values for {rows} rows")
     return values, rows

@@ -1,4 +1,4 @@
-"""Metadata as an index remembers it: places of chunks without their statistics, and no footer opened."""
+"""Metadata recorded in an index: chunk offsets without statistics, without opening the footer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHUNK: Final = np.dtype(
         ("dictionary_use", "<u2"),
     ]
 )
-"""One chunk: what its footer says of its places; -1 where it says nothing.
+"""Offsets and sizes of one chunk, from its footer; -1 if absent.
 
 ``places`` is the offset index, ``bounds`` the column index.
 """
@@ -68,22 +68,22 @@ _DICTIONARY: Final = 8
 
 
 def record_chunks(files: Sequence[ParquetMetadata]) -> NDArray[Any]:
-    """The chunks of files of one schema, file by file; in each, leaf by leaf, all its row groups."""
+    """Record the chunks of files of one schema, by file, leaf and row group."""
     leaves = range(len(files[0].leaves))
-    # For its checks.
+    # Runs the checks.
     for leaf in leaves:
         all_chunks(files, leaf)
     columns = [g.columns[leaf] for f in files for leaf in leaves for g in f.row_groups]  # type: ignore[index]
     metas = [column.meta_data for column in columns]
-    found = np.zeros(len(columns), dtype=CHUNK)
+    chunks = np.zeros(len(columns), dtype=CHUNK)
     for names, units in ((_OF_META, metas), (_OF_COLUMN, columns)):
         for name, field in names.items():
             values = list(map(attrgetter(field), units))
-            found[name] = values if None not in values else [-1 if v is None else v for v in values]
-    found["dictionary_use"] = [
+            chunks[name] = values if None not in values else [-1 if v is None else v for v in values]
+    chunks["dictionary_use"] = [
         _use(file, group, leaf) for file in files for leaf in leaves for group in range(file.row_group_count)
     ]
-    return found
+    return chunks
 
 
 def _use(metadata: ParquetMetadata, group: int, leaf: int) -> int:
@@ -93,7 +93,7 @@ def _use(metadata: ParquetMetadata, group: int, leaf: int) -> int:
 
 
 def chunk_range(chunk: Any) -> ByteRange:
-    """The bytes of a recorded chunk, dictionary page included."""
+    """Return the byte range of a recorded chunk, including its dictionary page."""
     start, dictionary = int(chunk["start"]), int(chunk["dictionary"])
     start = dictionary if 0 < dictionary < start else start
     return ByteRange(start, start + int(chunk["size"]))
@@ -105,14 +105,15 @@ def check_chunks(
     rows: Sequence[NDArray[np.int64]],
     sizes: NDArray[np.int64],
 ) -> None:
-    """Refuse recorded chunks of files of these sizes and of row groups of these rows that can't be true.
+    """Check recorded chunks against the sizes of their files and the rows of their row groups.
 
-    Whatever they name lies in their file, each in a place of its own: none is read as another.
+    All byte ranges must be inside the file and must not overlap, so that none is read as another.
     """
     groups = np.array([len(mine) for mine in rows], dtype=np.int64)
     counts = groups * len(leaves)
     if len(chunks) != counts.sum():
-        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {groups.sum()} row groups")
+        problem = f"{len(chunks)} chunks recorded for {len(leaves)} columns in {groups.sum()} row groups"
+        raise CorruptFileError(problem)
     owners = np.arange(len(rows)).repeat(counts)
     # In each file the row groups of a leaf come one after the other, and then those of the next leaf.
     leaf, group = np.divmod(np.arange(len(chunks)) - (counts.cumsum() - counts)[owners], groups[owners])
@@ -120,21 +121,21 @@ def check_chunks(
     values = chunks["values"]
     expected = np.concatenate([values[:0], *rows])[(groups.cumsum() - groups)[owners] + group]
     if ((values < 0) | ((values != expected) & flat)).any():
-        raise CorruptFileError("a chunk has other values than its row group has rows")
+        raise CorruptFileError("chunk has another number of values than its row group has rows")
     if (chunks["dictionary_use"] > _COMPLETE).any():
-        raise CorruptFileError("a chunk's use of its dictionary is unknown")
+        raise CorruptFileError("chunk has an unknown dictionary use")
     start, dictionary = chunks["start"], chunks["dictionary"]
     first = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
-    # Of chunks without values some writers say that they begin at 0.
+    # Some writers record offset 0 for chunks without values.
     spans = [(owners, first, np.where(values > 0, chunks["size"], 0))]
     for name in ("bloom", "places", "bounds"):
-        # Of some filters only the place is known.
-        known = (chunks[name] >= 0) & ((chunks[f"{name}_size"] > 0) | (name == "bloom"))
-        spans += ((owners[known], chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)),)
+        # Some filters have an offset without a size.
+        present = (chunks[name] >= 0) & ((chunks[f"{name}_size"] > 0) | (name == "bloom"))
+        spans += ((owners[present], chunks[name][present], np.maximum(chunks[f"{name}_size"][present], 1)),)
     owners, starts, lengths = [np.concatenate(part, dtype=np.int64) for part in zip(*spans, strict=True)]
     ends = sizes[owners]
     if ((starts < 0) | (lengths < 0) | (starts > ends) | (lengths > ends - starts)).any():
-        raise CorruptFileError("a chunk lies outside of its file")
+        raise CorruptFileError("chunk is outside its file")
     order = np.lexsort((starts, owners))
     order = order[lengths[order] > 0]
     owners, starts, stops = owners[order], starts[order], (starts + lengths)[order]
@@ -143,26 +144,25 @@ def check_chunks(
 
 
 class Records(Protocol):
-    """Where the chunks and pages of one file are written down."""
+    """Recorded chunks, pages and facts of one file."""
 
     def chunks(self, leaf: int) -> NDArray[Any]:
-        """The chunks of a leaf, one per row group."""
+        """Return the chunks of a leaf, one per row group."""
 
     def group_chunks(self, group: int, leaves: Sequence[int]) -> list[tuple[Any, ...]]:
-        """The chunks of some leaves of a row group."""
+        """Return the chunks of some leaves of a row group."""
 
-    def places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
-        """The pages of chunks of a row group, as far as they are known."""
+    def page_offsets(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
+        """Return the page offsets of chunks of a row group, where they are recorded."""
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """What is known about a column in each row group."""
+        """Return the facts about a column in each row group."""
 
 
 class RecordedMetadata(ParquetMetadata):
-    """A file's metadata made of a shell (see ``ParquetMetadata.shell``) and of recorded chunks.
+    """A file's metadata from a shell (see ``ParquetMetadata.shell``) and recorded chunks.
 
-    Chunks are looked up leaf by leaf, when one is asked for. There are no statistics in them: facts about
-    values are written down as such.
+    Chunks are loaded per leaf, on first use. They have no statistics: facts are recorded separately.
     """
 
     __slots__ = ("_mark", "_records", "_shell", "_sizes")
@@ -187,21 +187,21 @@ class RecordedMetadata(ParquetMetadata):
         self.memo = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("recorded metadata stays where its index is")
+        raise TypeError("recorded metadata can't be pickled without its index")
 
     @property
     def identity(self) -> tuple[str, object, int]:
-        """What tells this file from others, and from itself once rewritten."""
+        """Identifies the file and its version."""
         return (self.path, self.version, self._mark)
 
     @property
     def row_group_count(self) -> int:
-        """How many row groups the file has."""
+        """Number of row groups."""
         return len(self.row_group_rows)
 
     @property
     def key_value_metadata(self) -> dict[bytes, bytes]:
-        """The writer's own entries."""
+        """The writer's key-value pairs."""
         return self._shell.key_value_metadata
 
     @property
@@ -211,62 +211,62 @@ class RecordedMetadata(ParquetMetadata):
 
     @property
     def has_secrets(self) -> bool:
-        """Encrypted files are not recorded."""
+        """False: encrypted files are not recorded."""
         return False
 
     def group_sizes(self, group: int) -> tuple[int, int]:
-        """Bytes of a row group: decoded, and as they are stored."""
+        """Bytes of a row group: uncompressed, and stored."""
         plain, packed = self._sizes[group].tolist()
         return plain, packed
 
     def columns(self, leaf: int) -> list[ColumnChunk]:
-        """The chunks of a leaf, one per row group."""
+        """Return the chunks of a leaf, one per row group."""
         key = (RecordedMetadata, leaf)
-        found: list[ColumnChunk] | None = self.memo.get(key)
-        if found is None:
+        chunks: list[ColumnChunk] | None = self.memo.get(key)
+        if chunks is None:
             physical = int(self.leaves[leaf].physical)
-            found = self.memo[key] = [_chunk(physical, row) for row in self._records.chunks(leaf).tolist()]
-        return found
+            chunks = self.memo[key] = [_chunk(physical, row) for row in self._records.chunks(leaf).tolist()]
+        return chunks
 
     def column(self, group: int, leaf: int) -> ColumnChunk:
-        """One chunk, with the places of its page index."""
+        """Return one chunk, with the offsets of its page index."""
         return self.columns(leaf)[group]
 
     def chunks(self, leaf: int) -> list[ColumnMetaData]:
-        """The metadata of a leaf's chunks; they were checked when they were recorded."""
+        """Return the metadata of a leaf's chunks, which were checked when they were recorded."""
         key = (ColumnMetaData, leaf)
-        found: list[ColumnMetaData] | None = self.memo.get(key)
-        if found is None:
-            found = [column.meta_data for column in self.columns(leaf)]  # type: ignore[misc]
-            self.memo[key] = found
-        return found
+        metas: list[ColumnMetaData] | None = self.memo.get(key)
+        if metas is None:
+            metas = [column.meta_data for column in self.columns(leaf)]  # type: ignore[misc]
+            self.memo[key] = metas
+        return metas
 
-    def page_places(self, group: int, leaf: int) -> PageIndex | None:
-        """Where the pages of a chunk are, if it was written down."""
-        return self._records.places(group, (leaf,))[0]
+    def page_offsets(self, group: int, leaf: int) -> PageIndex | None:
+        """Return the recorded page offsets of a chunk."""
+        return self._records.page_offsets(group, (leaf,))[0]
 
-    def all_places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
-        """Where the pages of chunks of a row group are, as far as it was written down."""
-        return self._records.places(group, leaves)
+    def all_page_offsets(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
+        """Return the recorded page offsets of several chunks of a row group."""
+        return self._records.page_offsets(group, leaves)
 
     def recorded_facts(self, ref: ColumnRef) -> ColumnFacts:
-        """Facts about a column in each row group, as they were written down."""
+        """Return the recorded facts about a column in each row group."""
         return self._records.facts(ref)
 
     def encrypted(self, leaf: int) -> list[bool]:  # noqa: ARG002
-        """None is."""
+        """Return False for every row group."""
         return [False] * self.row_group_count
 
     def is_encrypted(self, group: int, leaf: int) -> bool:  # noqa: ARG002
-        """It is not."""
+        """Return False."""
         return False
 
     def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
-        """The bytes of a chunk, its codec, and which data pages need its dictionary page."""
+        """Return the byte range of a chunk, its codec, and which data pages need its dictionary page."""
         return self.chunk_layouts(group, (leaf,))[0]
 
     def chunk_layouts(self, group: int, leaves: Sequence[int]) -> list[tuple[ByteRange, int, Use | None]]:
-        """``chunk_layout`` of several chunks of a row group."""
+        """Return the ``chunk_layout`` of several chunks of a row group."""
         layouts: list[tuple[ByteRange, int, Use | None]] = []
         for start, dictionary, size, *_, codec, use in self._records.group_chunks(group, leaves):
             first = dictionary if 0 < dictionary < start else start
@@ -281,20 +281,20 @@ class RecordedMetadata(ParquetMetadata):
             pages.page_type, pages.encoding, pages.count = 0, _DICTIONARY, 1
             details.encoding_stats = [pages]
         else:
-            # Lists of encodings that say the same as the footer's did; see ``dictionary_use``.
+            # Encodings equivalent to the footer's; see ``dictionary_use``.
             details.encodings = {Use.NONE: [0], Use.ALL: [2], Use.SOME: []}[_USES[use]]
         return details
 
 
 def _chunk(physical: int, row: tuple[Any, ...]) -> ColumnChunk:
-    told = [None if value == -1 else value for value in row]
+    fields = [None if value == -1 else value for value in row]
     chunk, meta = ColumnChunk(), ColumnMetaData()
     meta.type = physical
-    meta.data_page_offset, meta.dictionary_page_offset = row[0], told[1]
+    meta.data_page_offset, meta.dictionary_page_offset = row[0], fields[1]
     meta.total_compressed_size, meta.num_values = row[2], row[3]
-    meta.bloom_filter_offset, meta.bloom_filter_length = told[4], told[5]
-    chunk.offset_index_offset, chunk.offset_index_length = told[6], told[7]
-    chunk.column_index_offset, chunk.column_index_length = told[8], told[9]
+    meta.bloom_filter_offset, meta.bloom_filter_length = fields[4], fields[5]
+    chunk.offset_index_offset, chunk.offset_index_length = fields[6], fields[7]
+    chunk.column_index_offset, chunk.column_index_length = fields[8], fields[9]
     meta.codec = row[10]
     chunk.meta_data = meta
     return chunk

@@ -1,6 +1,6 @@
-"""The schema of a Parquet file as its leaf columns, and what the files of one schema share.
+"""The leaf columns of a Parquet file's schema, and data shared by files of one schema.
 
-A lake has many files and few schemas: most footers differ in their row groups only.
+A lake has many files and few schemas: most footers differ only in their row groups.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# pyarrow walks the schema recursively in C++; no sane writer comes near this depth.
+# pyarrow walks the schema recursively in C++; real schemas are far less deep.
 _MAX_DEPTH = 128
 
 
 class PhysicalType(IntEnum):
-    """How values are stored."""
+    """Physical type of stored values."""
 
     BOOLEAN = 0
     INT32 = 1
@@ -46,7 +46,7 @@ class Repetition(IntEnum):
 
 
 class LogicalKind(StrEnum):
-    """What the stored values mean."""
+    """Logical type of stored values."""
 
     NONE = "none"
     STRING = "string"
@@ -76,10 +76,10 @@ Order: TypeAlias = Literal["type_defined", "ieee754_total", "int96_timestamp", "
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """A logical type; the fields that its kind has no use for keep their defaults.
+    """A logical type; fields that don't apply to its kind have their defaults.
 
-    ``legacy`` marks a type known only from the deprecated converted type: such times and timestamps are
-    UTC by the format's rules, while pyarrow reads them as zoneless.
+    ``legacy`` marks a type that has only a deprecated converted type: such times and timestamps are UTC in
+    the format, while pyarrow reads them without a zone.
     """
 
     kind: LogicalKind
@@ -94,9 +94,9 @@ class Logical:
 
 @dataclass(frozen=True, slots=True)
 class LeafColumn:
-    """One stored column: its full path, steps of lists and maps included, and its types.
+    """One stored column: its full path, including steps of lists and maps, and its types.
 
-    ``repetitions`` has one entry per step of ``path``; a null anywhere above the leaf is a null at the leaf.
+    ``repetitions`` has one entry per step of ``path``; a null above the leaf is a null at the leaf.
     """
 
     index: int
@@ -112,12 +112,12 @@ class LeafColumn:
 
     @property
     def name(self) -> str:
-        """The path as people write it; use ``path`` to compare, since names may contain dots."""
+        """The dotted path; compare ``path`` instead, because names may contain dots."""
         return ".".join(self.path)
 
     @property
     def required(self) -> bool:
-        """Whether the format rules out nulls."""
+        """Whether the column can't have nulls."""
         return self.max_definition == 0
 
 
@@ -125,7 +125,7 @@ _P = PhysicalType
 _K = LogicalKind
 _BYTES = frozenset({_P.BYTE_ARRAY})
 _FIXED = frozenset({_P.FIXED_LEN_BYTE_ARRAY})
-# A logical type on any other physical type is a contradiction; it is reported as UNKNOWN, never trusted.
+# A logical type on any other physical type is a contradiction, and treated as UNKNOWN.
 _STORAGE: Final[dict[LogicalKind, frozenset[PhysicalType]]] = {
     _K.STRING: _BYTES,
     _K.ENUM: _BYTES,
@@ -174,12 +174,12 @@ _REPETITION: Final[dict[int | None, Repetition]] = {int(kind): kind for kind in 
 def leaf_columns(
     schema: Sequence[SchemaElement], orders: Sequence[ColumnOrder] | None, path: str
 ) -> tuple[LeafColumn, ...]:
-    """Walk the depth-first list of schema elements and return its leaves, or say why it is no tree."""
+    """Return the leaves of the depth-first list of schema elements; an error if it is not a tree."""
     if not schema or (schema[0].num_children or 0) < 0:
-        raise CorruptFileError("the schema has no root", path=path)
+        raise CorruptFileError("schema has no root", path=path)
     leaves: list[LeafColumn] = []
     order_of = _orders(schema, orders)
-    # Per open group: how many children are still to come.
+    # Remaining children of each open group.
     pending = [schema[0].num_children or 0]
     steps: list[str] = []
     repetitions: list[Repetition] = []
@@ -190,7 +190,7 @@ def leaf_columns(
                 steps.pop()
                 repetitions.pop()
         if not pending:
-            raise CorruptFileError("the schema has elements outside its root", path=path)
+            raise CorruptFileError("schema has elements outside its root", path=path)
         pending[-1] -= 1
         steps.append(_name(element, path))
         repetitions.append(_repetition(element, steps, path))
@@ -201,21 +201,21 @@ def leaf_columns(
         else:
             children = element.num_children or 0
             if element.type is not None or children < 0 or len(pending) >= _MAX_DEPTH:
-                raise CorruptFileError(f"the schema is malformed at {'.'.join(steps)}", path=path)
+                raise CorruptFileError(f"schema is malformed at {'.'.join(steps)}", path=path)
             pending.append(children)
     if any(pending):
-        raise CorruptFileError("the schema has fewer elements than its groups say", path=path)
+        raise CorruptFileError("schema has fewer elements than its groups declare", path=path)
     return tuple(leaves)
 
 
 def _name(element: SchemaElement, path: str) -> str:
     if element.name is None:
-        raise CorruptFileError("a schema element has no name", path=path)
+        raise CorruptFileError("schema element has no name", path=path)
     return text(element.name)
 
 
 def text(raw: bytes) -> str:
-    """Decode a name; bytes that are no UTF-8 stay visible as escapes, so that the file can be used."""
+    """Decode a name; invalid UTF-8 is escaped, so that the file stays usable."""
     return raw.decode("utf-8", "backslashreplace")
 
 
@@ -320,7 +320,7 @@ def _order(order: ColumnOrder, physical: PhysicalType, logical: Logical) -> Orde
 
 
 def is_unmarked_instant(leaf: LeafColumn) -> bool:
-    """Whether a leaf's times are instants though pyarrow, for want of a logical type, gives them no zone."""
+    """Whether a leaf's times are instants that pyarrow, without a logical type, reads without a zone."""
     return leaf.physical is _P.INT96 or (leaf.logical.kind is _K.TIMESTAMP and leaf.logical.legacy)
 
 
@@ -329,26 +329,26 @@ def is_unmarked_instant(leaf: LeafColumn) -> bool:
 
 _MOST = 16
 _SHORT_LIST = 256
-# No rows, and a list without row groups.
+# Fields for zero rows and an empty list of row groups.
 _NO_ROWS: Final = b"\x16\0\x19\x0c"
 _ROWS_FIELD, _LIST_FIELD, _OF_STRUCTS = 0x16, 0x19, 0x0C
 _WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
-_known: tuple[SchemaGroup, ...] = ()
+_recent: tuple[SchemaGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FileWriter:
-    """Who wrote a file, as far as ``created_by`` tells; an unknown version is the empty tuple."""
+    """The writer of a file, from ``created_by``; an unknown version is the empty tuple."""
 
     application: str
     version: tuple[int, ...]
 
     @classmethod
     def parse(cls, created_by: str) -> FileWriter:
-        """Read the customary "application version 1.2.3 (build ...)".
+        """Parse the usual "application version 1.2.3 (build ...)".
 
-        >>> Writer.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
-        Writer(application='parquet-mr', version=(1, 8, 0))
+        >>> FileWriter.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
+        FileWriter(application='parquet-mr', version=(1, 8, 0))
         """
         match = _WRITER.match(created_by)
         if match is None:
@@ -357,12 +357,11 @@ class FileWriter:
 
 
 class SchemaGroup:
-    """Files whose footers are the same but for their row groups.
+    """Files whose footers differ only in their row groups.
 
-    Everything read from schema, column orders, key-value pairs and writer alone is worked out once, and kept
-    in ``memo``. ``head`` and ``tail`` are the
-    footers' bytes before the number of rows and behind the row groups; empty where a footer has its fields in
-    another order, and where ``raw`` was not read from a file.
+    Results that depend only on schema, column orders, key-value pairs and writer are computed once, and
+    cached in ``memo``. ``head`` and ``tail`` are the footers' bytes before the number of rows and after the
+    row groups; empty if a footer has its fields in another order, or if ``raw`` was not read from a file.
     """
 
     __slots__ = (
@@ -391,84 +390,83 @@ class SchemaGroup:
 
     @property
     def shell(self) -> bytes:
-        """A footer of these files without row groups; empty where it can't be made from bytes alone."""
+        """A footer of these files without row groups; empty if it can't be built from bytes alone."""
         return self.head + _NO_ROWS + self.tail if self.head else b""
 
     def leaves_of(self, name: str) -> list[LeafColumn]:
-        """The leaves of a top-level column."""
+        """Return the leaves of a top-level column."""
         if not self._by_name:
-            found: dict[str, list[LeafColumn]] = {}
+            by_name: dict[str, list[LeafColumn]] = {}
             for leaf in self.leaves:
-                found.setdefault(leaf.path[0], []).append(leaf)
-            self._by_name = found
+                by_name.setdefault(leaf.path[0], []).append(leaf)
+            self._by_name = by_name
         return self._by_name.get(name, [])
 
 
 def split_footer(footer: bytes, path: str) -> tuple[SchemaGroup, int, list[RowGroup]]:
-    """The kin that a file belongs to (one met lately, or a new one), its number of rows, its row groups.
+    """Return a file's schema group (a recent or a new one), its number of rows and its row groups.
 
-    The bytes of most footers differ from those of a file met before in their row groups only, so nothing
-    else is decoded.
+    Most footers differ from a recent one only in their row groups, so nothing else is decoded.
     """
-    for kin in _known:
-        if kin.head and footer.startswith(kin.head) and footer.endswith(kin.tail):
-            found = _row_groups(footer, kin.start)
-            if found is not None and footer[found[2] :] == kin.tail:
-                return kin, found[0], found[1]
+    for group in _recent:
+        if group.head and footer.startswith(group.head) and footer.endswith(group.tail):
+            decoded = _row_groups(footer, group.start)
+            if decoded is not None and footer[decoded[2] :] == group.tail:
+                return group, decoded[0], decoded[1]
     return _new_schema_group(footer, path)
 
 
 def _row_groups(footer: bytes, start: int) -> tuple[int, list[RowGroup], int] | None:
-    """The rows and row groups that follow the schema, and where they end; None if they can't be read so."""
+    """Decode the rows and row groups that follow the schema, and their end; None if they don't follow it."""
     if footer[start] != _ROWS_FIELD:
         return None
-    coded, place = read_varint(footer, start + 1)
-    if footer[place] != _LIST_FIELD or footer[place + 1] & 0x0F != _OF_STRUCTS:
+    coded, at = read_varint(footer, start + 1)
+    if footer[at] != _LIST_FIELD or footer[at + 1] & 0x0F != _OF_STRUCTS:
         return None
-    count, place = footer[place + 1] >> 4, place + 2
+    count, at = footer[at + 1] >> 4, at + 2
     if count == 0x0F:
-        count, place = read_varint(footer, place)
-    found = decode_run(RowGroup, footer, place, count)
-    return None if found is None else ((coded >> 1) ^ -(coded & 1), *found)
+        count, at = read_varint(footer, at)
+    run = decode_run(RowGroup, footer, at, count)
+    return None if run is None else ((coded >> 1) ^ -(coded & 1), *run)
 
 
 def _new_schema_group(footer: bytes, path: str) -> tuple[SchemaGroup, int, list[RowGroup]]:
     try:
         start = rows_at(footer)
-        found = _row_groups(footer, start)
+        decoded = _row_groups(footer, start)
     except (UnusualFooter, IndexError, RecursionError):
-        found = None
-    if found is not None:
-        head, tail = footer[:start], footer[found[2] :]
+        decoded = None
+    if decoded is not None:
+        head, tail = footer[:start], footer[decoded[2] :]
         raw = decode_footer(FileMetaData, head + _NO_ROWS + tail, path)
-        rows, groups = found[:2]
+        rows, groups = decoded[:2]
     else:
-        # Fields in another order, or bytes that can't be decoded, which is told here.
+        # Fields in another order, or bytes that can't be decoded, for which this raises.
         head = tail = b""
         raw = decode_footer(FileMetaData, footer, path)
         if raw.row_groups is None or raw.num_rows is None:
-            raise CorruptFileError("the footer lacks a required field", path=path)
+            raise CorruptFileError("footer lacks a required field", path=path)
         rows, groups = raw.num_rows, raw.row_groups
     if raw.schema is None or raw.version is None:
-        raise CorruptFileError("the footer lacks a required field", path=path)
+        raise CorruptFileError("footer lacks a required field", path=path)
     raw.row_groups, raw.num_rows = None, None
     return _remember(SchemaGroup(raw, path, head, tail)), rows, groups
 
 
-def _remember(made: SchemaGroup) -> SchemaGroup:
-    """``made``, or one of the same content whose bytes differ."""
-    global _known  # noqa: PLW0603
-    known = _known
-    if not made.head:
-        for kin in known:
-            if not kin.head and kin.raw == made.raw:
-                return kin
-    # Swapped in one piece: a thread that loses a race only works something out again.
-    _known = (made, *known[: _MOST - 1])
-    return made
+def _remember(new: SchemaGroup) -> SchemaGroup:
+    """Return the new group, or a recent one of the same content with other bytes."""
+    global _recent  # noqa: PLW0603
+    recent = _recent
+    if not new.head:
+        for group in recent:
+            if not group.head and group.raw == new.raw:
+                return group
+    # Replaced atomically: a thread that loses a race only repeats some work.
+    _recent = (new, *recent[: _MOST - 1])
+    return new
 
 
 def decode_footer(cls: type[S], footer: bytes, path: str) -> S:
     """Decode a footer, or some fields of it."""
-    # Whatever a footer has many of takes three bytes or more; encodings and names are few.
+    # Elements of long lists take three bytes or more; lists of encodings and names are short.
     return decode(cls, footer, "footer", path, longest=max(len(footer) // 3, _SHORT_LIST))

@@ -1,7 +1,7 @@
-"""The Thrift structures of a Parquet file, as far as Skipstone reads them: of footers, page indexes, pages.
+"""The Thrift structures of a Parquet file that Skipstone reads: footers, page indexes and pages.
 
-Field numbers follow ``parquet.thrift`` of apache/parquet-format. Fields that are not declared are skipped
-by the decoder, which is much cheaper than making objects of them: declare a field only when it is used.
+Field numbers follow ``parquet.thrift`` of apache/parquet-format. The decoder skips undeclared fields, which
+is much cheaper than creating objects: declare a field only if it is used.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from skipstone.parquet.wire import BINARY, BOOL, I8, I32, I64, Struct, Union, li
 
 
 class Empty(Struct):
-    """A struct whose presence alone says something, such as a union's variant."""
+    """An empty struct, such as a union's variant."""
 
 
 class TimeUnit(Union):
-    """Which unit a time or timestamp counts."""
+    """Unit of a time or timestamp."""
 
     thrift_spec = spec(
         (1, "MILLIS", struct(Empty)), (2, "MICROS", struct(Empty)), (3, "NANOS", struct(Empty))
@@ -48,7 +48,7 @@ class IntType(Struct):
 
 
 class LogicalType(Union):
-    """What the stored values mean; variants are named as in ``LogicalKind``."""
+    """Logical type; variants are named as in ``LogicalKind``."""
 
     DECIMAL: DecimalType
     TIME: TimeType
@@ -104,7 +104,7 @@ class SchemaElement(Struct):
 
 
 class ColumnOrder(Union):
-    """The order that a column's bounds follow."""
+    """Order of a column's bounds."""
 
     least = 4  # with the schema element of its column
     thrift_spec = spec(
@@ -118,7 +118,7 @@ class ColumnOrder(Union):
 
 
 class Statistics(Struct):
-    """What the writer says about the values of one chunk; an absent field is unknown, never zero."""
+    """Statistics of one chunk; an absent field is unknown, never zero."""
 
     null_count: int | None = None
     max_value: bytes | None = None
@@ -137,10 +137,10 @@ class Statistics(Struct):
 
 
 class ColumnMetaData(Struct):
-    """One column chunk: where its pages are and what they hold.
+    """One column chunk: its offsets, sizes and statistics.
 
-    The fields without a default are required by the format: ``ParquetMetadata`` refuses a chunk that lacks
-    one, so that nobody after it has to ask.
+    Fields without a default are required by the format: ``ParquetMetadata`` refuses a chunk that lacks one,
+    so that no other code has to check.
     """
 
     type: int
@@ -168,7 +168,7 @@ class ColumnMetaData(Struct):
 
 
 class ColumnChunk(Struct):
-    """A chunk's metadata and where its page index is."""
+    """A chunk's metadata, and the offsets of its page index."""
 
     least = 16
     file_path: bytes | None = None
@@ -192,7 +192,7 @@ class ColumnChunk(Struct):
 
 
 class SortingColumn(Struct):
-    """One key of the order that a row group's rows are said to follow."""
+    """One sort key of a row group's declared order."""
 
     least = 5
     column_idx: int | None = None
@@ -202,7 +202,7 @@ class SortingColumn(Struct):
 
 
 class RowGroup(Struct):
-    """One chunk per leaf column, all of the same rows."""
+    """One chunk per leaf column, of the same rows."""
 
     least = 7
     columns: list[ColumnChunk] | None = None
@@ -218,7 +218,7 @@ class RowGroup(Struct):
 
 
 class KeyValue(Struct):
-    """One entry of the writer's own metadata."""
+    """One key-value pair of the writer."""
 
     least = 3
     key: bytes | None = None
@@ -249,14 +249,14 @@ class FileMetaData(Struct):
     )
 
 
-# ---------------------------------------------------------------- the footer again, for what few queries need
+# ---------------------------------------------------------------- rarely used parts of the footer
 #
-# Encoding statistics and the deprecated bounds are a good part of the work of decoding a footer, so they are
-# left out above and decoded by a second pass over the same bytes when they are asked for.
+# Encoding statistics and the deprecated bounds take much of the time to decode a footer, so they are omitted
+# above, and decoded by a second pass over the same bytes on first use.
 
 
 class PageEncodingStats(Struct):
-    """How many pages of one type use one encoding."""
+    """Number of pages of one type and encoding."""
 
     least = 7
     page_type: int | None = None
@@ -313,7 +313,7 @@ class FileDetails(Struct):
 
 
 class PageLocation(Struct):
-    """Where one data page is and which row of the row group it begins at."""
+    """Offset, size and first row of one data page."""
 
     least = 7
     offset: int | None = None
@@ -367,7 +367,7 @@ class BloomFilterCompression(Union):
 
 
 class BloomFilterHeader(Struct):
-    """What stands before a bloom filter's bits."""
+    """Header of a bloom filter."""
 
     numBytes: int | None = None  # noqa: N815
     algorithm: BloomFilterAlgorithm | None = None
@@ -422,7 +422,7 @@ class DataPageHeaderV2(Struct):
 
 
 class DictionaryPageHeader(Struct):
-    """The page that holds a chunk's distinct values."""
+    """Header of a dictionary page."""
 
     num_values: int | None = None
     encoding: int | None = None
@@ -431,7 +431,7 @@ class DictionaryPageHeader(Struct):
 
 
 class PageHeader(Struct):
-    """What stands before every page's bytes."""
+    """Header of a page."""
 
     type: int | None = None
     uncompressed_page_size: int | None = None
@@ -451,13 +451,13 @@ class PageHeader(Struct):
     )
 
 
-# ---------------------------------------------------------------- page headers again, for slices
+# ---------------------------------------------------------------- page headers for slices
 #
-# A slice looks at the header of every page it takes, and only at these fields.
+# A slice reads the header of every selected page, and only these fields.
 
 
 class DataPageHead(Struct):
-    """How many values a page of the first version holds, and how they are encoded."""
+    """Values and encoding of a version 1 page."""
 
     num_values: int | None = None
     encoding: int | None = None
@@ -465,7 +465,7 @@ class DataPageHead(Struct):
 
 
 class DataPageHeadV2(Struct):
-    """The same of a page of the second version, which also counts its rows."""
+    """Values, rows and encoding of a version 2 page."""
 
     num_values: int | None = None
     num_rows: int | None = None

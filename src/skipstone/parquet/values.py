@@ -1,4 +1,4 @@
-"""Stored values as keys and keys as stored values: the file's own units, scales and widths."""
+"""Conversion between stored values and keys, in the file's own units, scales and widths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTHS = {_P.BOOLEAN: 1, _P.INT32: 4, _P.INT64: 8, _P.INT96: 12, _P.FLOAT: 4, _
 
 
 def stored_type(leaf: LeafColumn) -> pa.DataType | None:
-    """The Arrow type whose keys this leaf's stored values are; None if metadata can't order them."""
+    """Return the Arrow type of a leaf's stored values; None if they have no order."""
     logical, physical = leaf.logical, leaf.physical
     match logical.kind:
         case _K.STRING | _K.ENUM | _K.JSON:
@@ -63,10 +63,10 @@ _PLAIN_TYPES = {
 
 
 def conversion(leaf: LeafColumn, own: pa.DataType, wanted: pa.DataType) -> tuple[Transform, ...] | None:
-    """Steps from this leaf's stored keys to keys of ``wanted``; None where no exact way is known.
+    """Return the steps from a leaf's stored keys to keys of ``wanted``; None if there is no exact conversion.
 
-    ``own`` is the type pyarrow reads the leaf as: between it and the stored type only labels and the unit
-    of a date differ. From ``own`` to ``wanted`` only widening is allowed.
+    ``own`` is the type pyarrow reads the leaf as, which differs from the stored type only in labels and in
+    the unit of a date. From ``own`` to ``wanted`` only widening is allowed.
     """
     stored = stored_type(leaf)
     if stored is None:
@@ -99,7 +99,7 @@ def _both_bytes(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def widen(own: pa.DataType, wanted: pa.DataType) -> tuple[Transform, ...] | None:
-    """Steps from keys of a type to keys of a wider one; None where no exact way is known."""
+    """Return the steps from keys of a type to keys of a wider one; None if there is no exact conversion."""
     if own == wanted or (_both_bytes(own, wanted) and is_text(own) == is_text(wanted)):
         return ()
     spaces = key_space(own), key_space(wanted)
@@ -128,7 +128,7 @@ def widen(own: pa.DataType, wanted: pa.DataType) -> tuple[Transform, ...] | None
 
 
 def decode_keys(leaf: LeafColumn, raw: Sequence[bytes | None]) -> tuple[Keys, Array]:
-    """The keys of stored values (None: not given), and which of them are usable."""
+    """Return the keys of stored values, some of which may be None, and which of them are usable."""
     if leaf.logical.kind is _K.DECIMAL and leaf.physical in (_P.BYTE_ARRAY, _P.FIXED_LEN_BYTE_ARRAY):
         return _decode_decimals(leaf, raw)
     if leaf.physical in _WIDTHS or leaf.logical.kind is _K.FLOAT16:
@@ -184,22 +184,22 @@ def _decode_decimals(leaf: LeafColumn, raw: Sequence[bytes | None]) -> tuple[Key
     limit = 1 << (8 * space.width - 1) if space.kind is Kind.BYTES else 2**63
     whole = [int.from_bytes(r, "big", signed=True) if r else None for r in raw]
     ok = np.array([w is not None and -limit <= w < limit for w in whole], dtype=bool)
-    kept = [w if good and w is not None else 0 for w, good in zip(whole, ok, strict=True)]
+    usable = [w if good and w is not None else 0 for w, good in zip(whole, ok, strict=True)]
     if space.kind is Kind.BYTES:
-        return [wide_key(w, space.width) for w in kept], ok
-    return np.array(kept, dtype=np.int64), ok
+        return [wide_key(w, space.width) for w in usable], ok
+    return np.array(usable, dtype=np.int64), ok
 
 
 # -- keys to stored bytes ----------------------------------------------------------------------
 
 
 def encode_key(leaf: LeafColumn, key: Key) -> list[bytes] | None:
-    """Every way the file may store this key; empty if it can't hold it, None if that isn't certain."""
+    """Return all encodings of a key in the file; empty if it has none, None if that is uncertain."""
     physical, decimal = leaf.physical, leaf.logical.kind is _K.DECIMAL
     if isinstance(key, bytes):
         if decimal:
             if physical is not _P.FIXED_LEN_BYTE_ARRAY:
-                return None  # a decimal of varying length may be padded as the writer likes
+                return None  # writers pad decimals of variable length differently
             return _big_endian(wide_value(key), leaf.type_length)
         fixed = physical is _P.FIXED_LEN_BYTE_ARRAY
         return [] if fixed and len(key) != leaf.type_length else [key]

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol: how structures are declared, and the one guarded way to decode them."""
+"""Thrift's compact protocol: declaration and guarded decoding of structures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skipstone.errors import CorruptFileError
 
 WireType: TypeAlias = tuple[int, Any]
 _SHORT = 1024
-# Beyond this the structures of a list are counted while they are decoded; below, their number hardly matters.
+# Beyond this size the structures of a list are counted while decoding; below, their number hardly matters.
 _LONG = 64 * 1024
 _LIST, _STRUCT = 15, 12
 
@@ -23,20 +23,20 @@ BOOL: WireType = (2, None)
 I8: WireType = (3, None)
 I32: WireType = (8, None)
 I64: WireType = (10, None)
-# Text is read as bytes as well: writers put invalid UTF-8 into names, bounds and keys.
+# Strings are read as bytes too: writers put invalid UTF-8 into names, bounds and keys.
 BINARY: WireType = (11, "BINARY")
 
 
 class Struct:
-    """Base of all structures: a class attribute ``None`` per declared field that the format lets be absent.
+    """Base of all structures: optional fields are class attributes with the value ``None``.
 
-    The C decoder makes each struct by a call without arguments and sets the fields it finds. Slots would
-    decode a tenth faster, but an absent field could not fall through to its class, and reads are many.
+    The C decoder creates each struct without arguments and sets the fields it reads. Slots would decode a
+    tenth faster, but an absent field could not fall back to its class attribute.
     """
 
     thrift_spec: ClassVar[tuple[Any, ...]] = ()
     least: ClassVar[int] = 1
-    """The fewest bytes that one in a list can take, with all that the format requires of it."""
+    """Minimum bytes of a struct in a list, with all required fields."""
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -52,16 +52,16 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def read(self, protocol: Any) -> None:
-        """Fill this struct with the pure-Python decoder, used where Thrift's C extension is not built."""
+        """Fill this struct with the pure-Python decoder, used if Thrift's C extension is not built."""
         protocol.readStruct(self, self.thrift_spec)
 
 
 class Union(Struct):
-    """Base of unions; a variant newer than this code is skipped by the decoder and leaves it empty."""
+    """Base of unions; the decoder skips unknown variants and leaves the union empty."""
 
     @property
     def variant(self) -> str | None:
-        """The name of the variant, None when it is not known here."""
+        """Name of the variant; None if it is unknown."""
         return next(iter(vars(self)), None)
 
 
@@ -79,7 +79,7 @@ def list_of(element: WireType) -> WireType:
 
 
 def spec(*fields: tuple[int, str, WireType]) -> tuple[Any, ...]:
-    """Lay fields, given in ascending order, out as Thrift wants them: a tuple indexed by field number."""
+    """Lay out fields in ascending order for Thrift: a tuple indexed by field number."""
     slots: list[Any] = [None] * (fields[-1][0] + 1)
     for number, name, (wire, arguments) in fields:
         slots[number] = (number, wire, name, arguments, None)
@@ -87,9 +87,9 @@ def spec(*fields: tuple[int, str, WireType]) -> tuple[Any, ...]:
 
 
 def decode(cls: type[S], data: bytes, what: str, path: str | None = None, *, longest: int | None = None) -> S:
-    """Decode one structure; ``what`` names it in the error, as in "footer".
+    """Decode one structure; ``what`` names it in errors, as in "footer".
 
-    ``longest`` is how many elements a list can have at most, where that is known from elsewhere.
+    ``longest`` is the maximum number of elements of a list, if it is known.
     """
     return decode_prefix(cls, data, what, path, longest=longest)[0]
 
@@ -97,12 +97,12 @@ def decode(cls: type[S], data: bytes, what: str, path: str | None = None, *, lon
 def decode_prefix(
     cls: type[S], data: bytes, what: str, path: str | None = None, *, longest: int | None = None
 ) -> tuple[S, int]:
-    """Decode the structure that ``data`` begins with, and say how many bytes it took.
+    """Decode the structure at the start of ``data``, and return it with the number of bytes read.
 
-    Hostile bytes end in CorruptFileError. Thrift's C decoder (0.25) bounds its own recursion, also in
-    fields it skips, and reads at least one byte per list element; the two limits keep it from allocating
-    a string or list that the data can't fill. What remains is linear: an empty structure is one byte here
-    and 90 in memory, so long data may hold no more structures than complete ones would fit in it.
+    Hostile bytes raise CorruptFileError. Thrift's C decoder (0.25) bounds its recursion, also in skipped
+    fields, and reads at least one byte per list element; the two limits keep it from allocating a string or
+    list that the data can't fill. The rest is linear: an empty structure takes one byte here and 90 in
+    memory, so long data may have no more structures than complete ones would fit in it.
     """
     limit = len(data)
     source = _Input(data, limit if longest is None else max(min(longest, limit), 1))
@@ -113,43 +113,43 @@ def decode_prefix(
         if limit > _SHORT:
             with paused_gc():
                 read(target, source, [cls, fields])
-        else:  # a page's header is not worth the pause
+        else:  # pausing the collector costs more than decoding a page header
             read(target, source, [cls, fields])
     except StopIteration:
-        message = f"the {what} can't be decoded: more structures than its {limit} bytes can hold"
+        message = f"{what} can't be decoded: more structures than {limit} bytes can hold"
         raise CorruptFileError(message, path=path) from None
     except refusals as error:
-        reason = str(error) or ("it ends too early" if isinstance(error, EOFError) else type(error).__name__)
-        raise CorruptFileError(f"the {what} can't be decoded: {reason}", path=path) from error
+        reason = str(error) or ("unexpected end" if isinstance(error, EOFError) else type(error).__name__)
+        raise CorruptFileError(f"{what} can't be decoded: {reason}", path=path) from error
     return target, source.trans.cstringio_buf.tell()
 
 
 def decode_run(cls: type[S], data: bytes, start: int, count: int) -> tuple[list[S], int] | None:
-    """Decode ``count`` structures that stand in ``data`` one after the other, and say where they end.
+    """Decode ``count`` consecutive structures in ``data``, and return them with their end.
 
-    None where ``decode`` would refuse them. Call it on bytes that are refused by ``decode`` otherwise.
+    None if ``decode`` would refuse them; callers then use ``decode`` to raise the error.
     """
     limit = len(data)
     if count > limit // cls.least:
         return None
     source = _Input(data, limit)
     source.trans.cstringio_buf.seek(start)
-    found = [cls() for _ in range(count)]
+    structures = [cls() for _ in range(count)]
     fields = cls.thrift_spec if limit <= _LONG else _bounded(cls.thrift_spec, limit)
     what = [cls, fields]
     read, refusals = _thrift()
     try:
-        for one in found:
-            read(one, source, what)
+        for structure in structures:
+            read(structure, source, what)
     except StopIteration:
         return None
     except refusals:
         return None
-    return found, source.trans.cstringio_buf.tell()
+    return structures, source.trans.cstringio_buf.tell()
 
 
 class _Bytes:
-    """What Thrift's C decoder asks a transport for."""
+    """The part of a transport that Thrift's C decoder uses."""
 
     __slots__ = ("cstringio_buf",)
     cstringio_buf: BytesIO
@@ -159,7 +159,7 @@ class _Bytes:
 
 
 class _Input:
-    """What Thrift's C decoder asks a protocol for, without the layers of its own classes."""
+    """The part of a protocol that Thrift's C decoder uses, without the layers of its own classes."""
 
     __slots__ = ("container_length_limit", "string_length_limit", "trans")
 
@@ -171,7 +171,7 @@ class _Input:
 
 
 def _bounded(fields: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """The same fields, with no more structures in lists than ``size`` bytes can hold."""
+    """Limit the structures in lists of these fields to what ``size`` bytes can hold."""
     return tuple(
         entry if entry is None else (*entry[:3], _bounded_type(entry[1], entry[3], size), entry[4])
         for entry in fields
@@ -182,7 +182,8 @@ def _bounded_type(kind: int, arguments: Any, size: int) -> Any:
     if kind == _LIST and arguments[0] == _STRUCT:
         cls, fields = arguments[1]
         inner = _bounded(fields, size)
-        # The decoder makes each struct by calling its class, so this counts them, without a line of Python.
+        # The decoder creates each struct by calling its class, so this counts them without running Python
+        # code.
         count = repeat(None, size // cls.least)
         counted = type(cls.__name__, (cls,), {"thrift_spec": inner, "__init__": count.__next__})
         return (_STRUCT, [counted, inner], arguments[2])
@@ -194,7 +195,7 @@ def _bounded_type(kind: int, arguments: Any, size: int) -> Any:
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Keep the collector from walking a growing tree of live objects again and again."""
+    """Pause the garbage collector, which would walk a growing tree of live objects repeatedly."""
     pause = gc.isenabled()
     if pause:
         gc.disable()
@@ -207,7 +208,7 @@ def paused_gc() -> Iterator[None]:
 
 @cache
 def _thrift() -> tuple[Callable[[Any, Any, Any], Any], tuple[type[Exception], ...]]:
-    """What fills a struct from an ``_Input``, and what it raises for bytes that are no such struct."""
+    """Return the function that fills a struct from an ``_Input``, and its errors for invalid bytes."""
     from thrift.Thrift import TException
 
     # The C decoder raises the first six; the others come from the pure-Python one.
@@ -221,7 +222,7 @@ def _thrift() -> tuple[Callable[[Any, Any, Any], Any], tuple[type[Exception], ..
 
 
 def _read_slowly(target: Struct, source: _Input, what: list[Any]) -> None:
-    """Fill a struct where Thrift's C extension is not built."""
+    """Fill a struct without Thrift's C extension."""
     from thrift.protocol.TCompactProtocol import TCompactProtocol
     from thrift.transport.TTransport import TFileObjectTransport
 

@@ -242,7 +242,7 @@ def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> 
     """Whether a part of the row group can be decoded by itself."""
     return all(
         page_index_ranges(metadata, group, leaf)[1] is not None
-        or metadata.page_places(group, leaf) is not None
+        or metadata.page_offsets(group, leaf) is not None
         for leaf in leaves
     )
 

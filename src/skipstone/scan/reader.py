@@ -382,7 +382,7 @@ class FileReader:
         """The page index of each leaf; None if it is missing or invalid."""
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
-        for leaf, known in zip(leaves, self.metadata.all_places(group, leaves), strict=True):
+        for leaf, known in zip(leaves, self.metadata.all_page_offsets(group, leaves), strict=True):
             index = known
             if index is None:
                 index = self.files.cache.get((PageIndex, self.entry, group, leaf))

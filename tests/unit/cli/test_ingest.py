@@ -191,8 +191,8 @@ class TestIngest:
     @pytest.mark.parametrize(
         ("options", "code", "said"),
         [
-            (("--cluster", "zorder"), Exit.OTHER, "a zorder order of 0 columns makes no sense; hint: "),
-            (("--cluster-by", "id,id"), Exit.OTHER, "column id: cluster_by names it twice"),
+            (("--cluster", "zorder"), Exit.OTHER, "zorder does not support 0 columns; hint: "),
+            (("--cluster-by", "id,id"), Exit.OTHER, "column id: duplicate column in cluster_by"),
             (("--queries", "nowhere.txt"), Exit.FILE, "nowhere.txt: no such file; hint: --queries names"),
         ],
     )

@@ -102,7 +102,7 @@ def test_places_of_pages_are_those_of_the_page_index(root: Path) -> None:
     for number, (footer, recorded) in enumerate(metadata(root)):
         for group in range(footer.row_group_count):
             for leaf in footer.leaves:
-                places = recorded.page_places(group, leaf.index)
+                places = recorded.page_offsets(group, leaf.index)
                 _bounds, where = page_index_ranges(footer, group, leaf.index)
                 assert (places is None) == (where is None) == (number == 2)
                 if where is None:

@@ -130,7 +130,7 @@ def test_kept_aggregates_of_pages(root: Path, segment: Segment, name: str) -> No
     column, rows = ref(root, name), rows_of(root, name)
     for group, (first, last) in enumerate([(0, 100), (100, 140), (140, 180), (180, 200), (200, 260)]):
         span = segment.page_span(group, (name,))
-        places = segment.places(group, (name,))
+        places = segment.page_offsets(group, (name,))
         if name == "w" and group > 3:
             assert span is None
             continue

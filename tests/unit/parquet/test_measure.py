@@ -17,7 +17,7 @@ from skipstone.core.domain.keys import Kind, key_space, to_key
 from skipstone.core.evidence import ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import find_leaf, own_type, page_facts
-from skipstone.parquet.measure import Measured, NotMeasurable, measure, whole
+from skipstone.parquet.measure import ChunkMeasure, NotMeasurable, measure, whole
 from skipstone.parquet.metadata import read_footer
 from skipstone.parquet.pageindex import page_index_ranges, parse_page_index, walk_pages
 from skipstone.store.source import open_source
@@ -92,7 +92,7 @@ def listed(bounds: Any) -> list[Any]:
     return list(bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds.tolist())
 
 
-def check(measured: Measured, type: pa.DataType, keys: list[Any], starts: list[int]) -> None:
+def check(measured: ChunkMeasure, type: pa.DataType, keys: list[Any], starts: list[int]) -> None:
     facts, space = measured.facts, key_space(type)
     unknown = (None, None) if space.kind is Kind.BYTES else space.limits
     assert (facts.type, len(facts)) == (type, len(starts))

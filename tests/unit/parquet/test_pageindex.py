@@ -148,10 +148,10 @@ def test_the_sound_index_passes(parse: Callable[..., PageIndex]) -> None:
 @pytest.mark.parametrize(
     ("pages", "reason"),
     [
-        ([], "no pages for 100 rows"),
+        ([], "chunk has no pages for 100 rows"),
         ([location(1, 100, 100), location(50, 200, 100)], "begins at row 1"),
         ([location(0, 100, 100), location(101, 200, 100)], "row 101 of 100"),
-        ([location(0, 100, 100), location(-5, 200, 100)], "go back"),
+        ([location(0, 100, 100), location(-5, 200, 100)], "not in order"),
         ([location(0, 99, 100), location(50, 200, 100)], "outside its column chunk"),
         ([location(0, 100, 100), location(50, 950, 100)], "ends outside"),
         ([location(0, 100, 101), location(50, 200, 100)], "overlap"),
@@ -169,12 +169,12 @@ def test_bad_places(parse: Callable[..., PageIndex], pages: Any, reason: str) ->
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"min_values": [b"a"]}, "another length"),
-        ({"null_counts": [1]}, "another length"),
-        ({"nan_counts": [1, 2, 3]}, "another length"),
-        ({"null_pages": [False] * 3, "min_values": [b""] * 3, "max_values": [b""] * 3}, "another length"),
+        ({"min_values": [b"a"]}, "one per page"),
+        ({"null_counts": [1]}, "one per page"),
+        ({"nan_counts": [1, 2, 3]}, "one per page"),
+        ({"null_pages": [False] * 3, "min_values": [b""] * 3, "max_values": [b""] * 3}, "one per page"),
         ({"max_values": None}, "lacks a required list"),
-        ({"null_pages": [True, False]}, "only nulls has no nulls"),
+        ({"null_pages": [True, False]}, "null page has no nulls"),
         ({"null_pages": [False, True]}, "fewer nulls than rows"),
         ({"null_counts": [51, 0]}, "more nulls than rows"),
     ],
@@ -186,7 +186,7 @@ def test_bad_statistics(parse: Callable[..., PageIndex], columns: Any, reason: s
 
 def test_a_repeated_leaf_counts_values_not_rows(parse: Callable[..., PageIndex]) -> None:
     assert parse(leaf=1, null_counts=[500, 3], null_pages=[True, False]).null_pages.any()
-    with pytest.raises(BadPageIndex, match="only nulls has no nulls"):
+    with pytest.raises(BadPageIndex, match="null page has no nulls"):
         parse(leaf=1, null_pages=[True, False])
 
 

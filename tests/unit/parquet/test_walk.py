@@ -68,7 +68,7 @@ def test_pages_are_where_pyarrow_says(
     for leaf in metadata.leaves:
         for group in range(metadata.row_group_count):
             if leaf.max_repetition and version == "1.0":
-                with pytest.raises(BadPageIndex, match="don't count the rows"):
+                with pytest.raises(BadPageIndex, match="have no row counts"):
                     walk(data, metadata, group, leaf.index)
                 continue
             wanted = written(data, metadata, group, leaf.index)
@@ -183,7 +183,7 @@ def test_chunks_whose_length_is_understated(small: bytes) -> None:
     wanted, span = walk(small, metadata, 0, 0), metadata.chunk_range(0, 0)
     metadata.chunks(0)[0].total_compressed_size -= 25
     assert_same(walk_pages(small[span.start : span.stop + 75], metadata, 0, 0), wanted)
-    with pytest.raises(BadPageIndex, match="bytes where"):
+    with pytest.raises(BadPageIndex, match="bytes, but"):
         walk(small, metadata, 0, 0)
 
 
@@ -216,11 +216,11 @@ def test_counts_that_do_not_add_up(small: bytes) -> None:
     meta.total_compressed_size = size + 1
     with pytest.raises(BadPageIndex, match=f"{size} of {size + 1} bytes"):
         walk_pages(chunk, metadata, 0, 0)
-    with pytest.raises(BadPageIndex, match="a page of"):
+    with pytest.raises(BadPageIndex, match=r"page (has|size)"):
         walk_pages(chunk + b"\0", metadata, 0, 0)
     dictionary = chunk[: int(index.offsets[0]) - span.start]
     meta.total_compressed_size = size + len(dictionary)
-    with pytest.raises(BadPageIndex, match="after data pages"):
+    with pytest.raises(BadPageIndex, match="follows data pages"):
         walk_pages(chunk + dictionary, metadata, 0, 0)
     meta.total_compressed_size = size + 7
     with pytest.raises(BadPageIndex, match="type 9"):

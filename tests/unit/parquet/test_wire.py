@@ -77,7 +77,7 @@ HOSTILE = {
 def test_hostile_bytes_are_refused_with_file_and_part(cls: type, name: str) -> None:
     with pytest.raises(CorruptFileError) as info:
         decode(cls, HOSTILE[name], "footer", "some.parquet")
-    assert str(info.value).startswith("some.parquet: the footer can't be decoded: ")
+    assert str(info.value).startswith("some.parquet: footer can't be decoded: ")
     assert info.value.__cause__ is not None
 
 

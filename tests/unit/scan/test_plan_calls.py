@@ -132,8 +132,8 @@ def test_a_partition_is_planned_from_the_pages_of_the_whole_lake(tmp_path: Path)
 def test_the_places_of_pages_come_together(lake: sk.Lake) -> None:
     metadata = lake.access.layout(lake.entries[1])
     for group in range(ROWS // GROUP):
-        alone = [metadata.page_places(group, leaf) for leaf in range(3)]
-        for one, other in zip(metadata.all_places(group, range(3)), alone, strict=True):
+        alone = [metadata.page_offsets(group, leaf) for leaf in range(3)]
+        for one, other in zip(metadata.all_page_offsets(group, range(3)), alone, strict=True):
             assert one is not None
             assert other is not None
             assert one.first_rows.tolist() == other.first_rows.tolist() == list(range(0, GROUP, PAGE))

@@ -70,8 +70,8 @@ def test_a_layout_in_words() -> None:
         ({"cluster_by": "day"}, "cluster_by is the string 'day'"),
         ({"blooms": "day"}, "blooms is the string 'day'"),
         ({"target_file_bytes": 0}, "target_file_bytes is 0"),
-        ({"cluster": "peano", "cluster_by": ["a"]}, "there is no order 'peano'"),
-        ({"cluster": "zorder"}, "a zorder order of 0 columns"),
+        ({"cluster": "peano", "cluster_by": ["a"]}, "unknown order 'peano'"),
+        ({"cluster": "zorder"}, "zorder does not support 0 columns"),
         (
             {"mode": "overwrite"},
             "directories can't be overwritten .*Iceberg table, which supports overwrites",

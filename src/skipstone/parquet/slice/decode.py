@@ -172,7 +172,7 @@ def _prefix(metadata: ParquetMetadata, leaf: int, codec: int) -> bytes:
         (3, c.LIST, c.listing(c.BINARY, path)),
         (4, c.I32, c.integer(codec)),
     ]
-    return c.opened([_FILE_OFFSET, (3, c.STRUCT, c.opened(fields))])
+    return c.open_structure([_FILE_OFFSET, (3, c.STRUCT, c.open_structure(fields))])
 
 
 def _chunk_end(values: int, size: int, offset: int) -> bytes:

@@ -276,7 +276,7 @@ def _pruned_schema(value: bytes, fields: Sequence[int], count: int) -> bytes | N
 def _head(raw: Sequence[bytes], elements: int) -> bytes:
     root = c.structure([(4, c.BINARY, c.binary(b"schema")), (5, c.I32, c.integer(len(raw)))])
     schema = c.list_head(c.STRUCT, elements + 1) + root + b"".join(raw)
-    return c.opened([(1, c.I32, c.integer(_VERSION)), (2, c.LIST, schema)])
+    return c.open_structure([(1, c.I32, c.integer(_VERSION)), (2, c.LIST, schema)])
 
 
 def _tail(entries: dict[bytes, bytes], created_by: str) -> bytes:
@@ -289,4 +289,4 @@ def _tail(entries: dict[bytes, bytes], created_by: str) -> bytes:
     if pairs:
         fields.insert(0, (5, c.LIST, c.listing(c.STRUCT, pairs)))
     # The reader goes by the writer's name where a writer was wrong.
-    return c.opened([(number - 4, kind, value) for number, kind, value in fields]) + c.STOP
+    return c.open_structure([(number - 4, kind, value) for number, kind, value in fields]) + c.STOP

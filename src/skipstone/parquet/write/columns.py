@@ -1,4 +1,4 @@
-"""Columns of a table to be written: found by dotted path, in the types that Parquet has."""
+"""Columns of a table to write: look-up by dotted path, and conversion to Parquet's types."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 from skipstone.core.arrays import plain
 from skipstone.errors import SchemaError, UnknownColumnError
 
-# A view has no kernels to take or filter by, and a dictionary is the file's affair.
+# Arrow has no kernels to take or filter views.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def find_path(schema: pa.Schema, name: str) -> tuple[str, ...]:
-    """The path of a column or, by dots, of a struct's field; a column that has the whole name goes first.
+    """Return the path of a column or nested field; a column with the full name takes precedence.
 
     >>> find_path(pa.schema([("s", pa.struct([("x", pa.int64())]))]), "s.x")
     ('s', 'x')
@@ -28,16 +28,16 @@ def find_path(schema: pa.Schema, name: str) -> tuple[str, ...]:
     for part in path:
         hits = [field for field in fields if field.name == part]
         if len(hits) != 1:
-            problem = "the name is ambiguous" if hits else "there is no such column"
+            problem = "name is ambiguous" if hits else "does not exist"
             names = ", ".join(field.name for field in fields) or "none"
-            raise UnknownColumnError(problem, column=name, hint=f"the columns here are: {names}")
+            raise UnknownColumnError(problem, column=name, hint=f"available columns: {names}")
         type = hits[0].type
         fields = list(type.fields) if pa.types.is_struct(type) else []
     return path
 
 
 def find_type(schema: pa.Schema, name: str) -> pa.DataType:
-    """The type of the column that :func:`find_path` finds."""
+    """Return the type of a column or nested field."""
     first, *rest = find_path(schema, name)
     type = schema.field(first).type
     for part in rest:
@@ -46,10 +46,10 @@ def find_type(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 def find_column(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
-    """The values of a column or a struct's field in their plain layout, NULL where the struct is."""
+    """Return the values of a column or nested field in plain layout, NULL where the struct is NULL."""
     first, *rest = find_path(table.schema, name)
-    found = table.column(first)
-    chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+    column = table.column(first)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     for part in rest:
         chunks = [pc.struct_field(chunk, [part]) for chunk in chunks]
     whole = [plain(chunk) for chunk in chunks]
@@ -58,7 +58,7 @@ def find_column(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """The values of each Parquet leaf below an array, in the file's order."""
+    """Yield the values of each Parquet leaf of an array, in the file's order."""
     type = array.type
     if isinstance(array, pa.ExtensionArray):
         yield from leaves(array.storage)
@@ -66,7 +66,7 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
         for child in array.flatten():
             yield from leaves(child)
     elif pa.types.is_map(type):
-        # The children know nothing of the map's slice.
+        # The children ignore the map's slice.
         start, stop = array.offsets[0].as_py() or 0, array.offsets[-1].as_py() or 0
         yield from leaves(array.keys.slice(start, stop - start))
         yield from leaves(array.items.slice(start, stop - start))
@@ -77,20 +77,20 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:
-    """The dotted paths of the leaves that a file of this schema has."""
+    """Return the dotted paths of the leaves of a file with this schema."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, schema, store_schema=False).close()
-    found = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return [found.column(at).path for at in range(len(found))]
+    stored = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return [stored.column(at).path for at in range(len(stored))]
 
 
 def leaves_of(schema: pa.Schema, names: Sequence[str]) -> tuple[str, ...]:
-    """The dotted paths of the leaves that are named, or that named columns have, in the file's order."""
+    """Return the dotted paths of the leaves of these columns, in the file's order."""
     paths = leaf_paths(schema)
     for name in names:
         if not any(_within(path, name) for path in paths):
-            hint = f"the leaves of columns here are: {', '.join(paths)}"
-            raise UnknownColumnError("there is no such column", column=name, hint=hint)
+            hint = f"available leaf columns: {', '.join(paths)}"
+            raise UnknownColumnError("does not exist", column=name, hint=hint)
     return tuple(path for path in paths if any(_within(path, name) for name in names))
 
 
@@ -98,11 +98,11 @@ def _within(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}.")
 
 
-# -- the types that are written ----------------------------------------------------------------
+# -- stored types ------------------------------------------------------------------------------
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns as they are written: dictionaries, runs and views as plain values, no notes of engines."""
+    """Return the schema as written: plain values for dictionaries, runs and views, no schema metadata."""
     fields = [field.with_type(_stored(field.type)) for field in schema]
     for field in fields:
         _check(field)
@@ -127,15 +127,15 @@ def _stored(type: pa.DataType) -> pa.DataType:
 
 
 def _check(field: pa.Field) -> None:
-    hint = "leave the column out, or cast it to a type that Parquet has"
+    hint = "omit the column, or cast it to a type that Parquet supports"
     if _has_duration(field.type):
-        # It would come back as a plain number.
-        raise SchemaError(f"Parquet has no type for {field.type}", column=field.name, hint=hint)
+        # A duration would be read back as a number.
+        raise SchemaError(f"Parquet does not support {field.type}", column=field.name, hint=hint)
     try:
         pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field]), store_schema=False).close()
     except (pa.ArrowException, ValueError) as error:
         raise SchemaError(
-            f"Parquet can't hold {field.type}: {error}", column=field.name, hint=hint
+            f"Parquet does not support {field.type}: {error}", column=field.name, hint=hint
         ) from error
 
 
@@ -146,12 +146,12 @@ def _has_duration(type: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch's columns in the order and the types of a stored schema."""
+    """Convert a batch's columns to the order and types of a stored schema."""
     if batch.schema.equals(schema):
         return batch.replace_schema_metadata(None)
     if sorted(batch.schema.names) != sorted(schema.names):
-        problem = f"a batch has the columns {', '.join(batch.schema.names) or 'none'}"
-        raise SchemaError(problem, hint=f"give all batches the columns {', '.join(schema.names)}")
+        problem = f"batch has the columns {', '.join(batch.schema.names) or 'none'}"
+        raise SchemaError(problem, hint=f"use the columns {', '.join(schema.names)} in all batches")
     columns = [_as(batch.column(field.name), field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -164,5 +164,5 @@ def _as(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except pa.ArrowException as error:
-        problem = f"a batch has {array.type} where {field.type} is written: {error}"
-        raise SchemaError(problem, column=field.name, hint="give all batches the same types") from error
+        problem = f"batch has type {array.type} instead of {field.type}: {error}"
+        raise SchemaError(problem, column=field.name, hint="use the same types in all batches") from error

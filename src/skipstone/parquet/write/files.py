@@ -1,4 +1,4 @@
-"""A stream of rows as Parquet files of the wanted size, each of one partition."""
+"""Write a stream of rows as Parquet files of a target size, each of one partition."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from skipstone.store.store import Store
 __all__ = ["WrittenFile", "sort_batch", "staged_as", "write_files"]
 
 _MOST_OPEN = 64
-# A last file may grow so far beyond the target rather than leave a sliver.
+# The last file may exceed the target by this factor, rather than leave a tiny file.
 _STRETCH = 1.5
-# What an array takes in memory beside its values: it counts where parts of batches have a row or two.
+# Memory of an array besides its values, which matters for parts of a row or two.
 _ARRAY_BYTES = 300
-# A file that is so near to its limit is full: another row group would be a sliver.
+# A file this close to its limit is full: another row group would be tiny.
 _SLACK = 0.05
-# The last row group of a file ends where a page does if it has so many; that moves the end by little.
+# The last row group of a file ends at a page boundary if it has this many pages.
 _MANY_PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written; ``partition`` is its folder, "" without partitions.
+    """A written file; ``partition`` is its directory, "" without partitions.
 
-    ``note`` is what the lake's shape has noted of it.
+    ``note`` is the result of the shape's tally.
     """
 
     key: str
@@ -65,23 +65,22 @@ def write_files(
     metadata: Mapping[str, str] | None = None,
     shape: FileShape | None = None,
 ) -> list[WrittenFile]:
-    """Write rows, which come in the order that files shall have them, to ``part-<task>-<n>-<job>.parquet``.
+    """Write rows in their order to ``part-<task>-<n>-<job>.parquet``.
 
-    The files are those of a directory unless another ``shape`` is given: in the stage a file has the key that
-    :func:`staged_as` gives it.
+    The default ``shape`` is a directory's: staged files have the key :func:`staged_as`.
 
-    A file ends near the layout's target. With ``expected_bytes``, all that this call is to write, the last
-    one may be half as large again. Rows of a partition that come together make the fewest files. After a
-    failure none of the files is left.
+    A file ends near the layout's target. With ``expected_bytes``, the total that this call will write, the
+    last file may exceed it by half. Contiguous rows of a partition make the fewest files. After a failure all
+    files are deleted.
     """
     if not re.fullmatch("[0-9a-f]+", job):
-        raise UsageError(f"{job!r} is no job's id", hint="give lower-case hexadecimal digits")
+        raise UsageError(f"invalid job id {job!r}", hint="use lower-case hexadecimal digits")
     if not re.fullmatch(r"[0-9A-Za-z_.]+(-[0-9A-Za-z_.]+)*", task):
-        raise UsageError(f"{task!r} is no task's id", hint="give letters, digits and hyphens")
+        raise UsageError(f"invalid task id {task!r}", hint="use letters, digits and hyphens")
     work = _Work(stage, job, task, layout, profile, expected_bytes, metadata, shape or Folders(layout))
     try:
         for batch in batches:
-            work.take(batch)
+            work.add(batch)
         work.finish()
     except BaseException:
         work.abandon()
@@ -91,7 +90,7 @@ def write_files(
 
 @dataclass(slots=True)
 class _Output:
-    """One partition: rows that are held for the next row group, and the file that is open."""
+    """One partition: rows held for the next row group, and the open file."""
 
     partition: Hashable
     held: list[pa.RecordBatch] = field(default_factory=list)
@@ -104,7 +103,7 @@ class _Output:
     file_rows: int = 0
     groups: int = 0
     due: int = 0
-    """Rows of the row group that is being collected."""
+    """Target rows of the next row group."""
 
 
 class _Work:
@@ -126,7 +125,7 @@ class _Work:
         self._layout, self._profile = layout, profile
         self._expected, self._metadata = expected, metadata
         self._shape = shape
-        # The least recently used first.
+        # Least recently used first.
         self._outputs: OrderedDict[Hashable, _Output] = OrderedDict()
         self._left: set[Hashable] = set()
         self._sorted = True
@@ -134,9 +133,9 @@ class _Work:
         self._opened = self._held_rows = self._held_bytes = 0
         self._keys: list[str] = []
 
-    # -- rows in -------------------------------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------------
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         split = self._shape.split(batch)
@@ -150,7 +149,7 @@ class _Work:
         if partition in self._left:
             self._sorted = False
         if self._sorted:
-            # Nothing more is expected of the partitions before.
+            # No more rows of earlier partitions are expected.
             for other in [other for other in self._outputs if other != partition]:
                 self._close(self._outputs[other])
         output = self._outputs.setdefault(partition, _Output(partition))
@@ -162,8 +161,8 @@ class _Work:
             if not output.held:
                 output.due = self._plan(output)
             size = rows.nbytes / rows.num_rows
-            room = max(self._layout.row_group_bytes - output.bytes, 0) / max(size, 1 / 8)
-            count = min(output.due - output.rows, max(int(room), 1), rows.num_rows)
+            fitting = max(self._layout.row_group_bytes - output.bytes, 0) / max(size, 1 / 8)
+            count = min(output.due - output.rows, max(int(fitting), 1), rows.num_rows)
             output.held.append(rows.slice(0, count))
             output.rows += count
             held = math.ceil(size * count) + rows.num_columns * _ARRAY_BYTES
@@ -175,7 +174,7 @@ class _Work:
                 self._flush(output)
 
     def _relieve(self) -> None:
-        """Hold no more than one row group in all: the largest parts go first."""
+        """Write the largest parts until at most one row group is held in total."""
         layout = self._layout
         while self._held_rows > layout.row_group_rows or self._held_bytes > layout.row_group_bytes:
             self._flush(max(self._outputs.values(), key=lambda output: (output.bytes, output.rows)))
@@ -183,12 +182,12 @@ class _Work:
     # -- sizes ---------------------------------------------------------------------------------
 
     def _plan(self, output: _Output) -> int:
-        """Rows of the next row group: as many as fit, in groups of one size."""
+        """Rows of the next row group: the rest of the file, in groups of equal size."""
         limit = output.limit if output.sink is not None else self._limit()
         left = (limit - self._size(output)) / self._bytes_per_row(output)
         count = left / max(math.ceil(left / self._layout.row_group_rows), 1)
         if self._measured is None:
-            # A profile may be wrong: half a file tells how much.
+            # The profile may be wrong: measure half a file first.
             count = min(count, left / 2)
         pages = count / self._layout.page_rows
         if pages >= (_MANY_PAGES if count > left * (1 - _SLACK) else 1):
@@ -196,7 +195,7 @@ class _Work:
         return max(int(count), 1)
 
     def _limit(self) -> float:
-        """Bytes of a file that is begun now."""
+        """Maximum bytes of the next file."""
         target = self._layout.target_file_bytes
         if self._expected is None:
             return target
@@ -205,23 +204,23 @@ class _Work:
         return target * _STRETCH if 0 < rest < target * _STRETCH else target
 
     def _size(self, output: _Output) -> float:
-        """About the size of the open file if it ended now."""
+        """Estimated size of the open file if it ended now."""
         if output.sink is None:
             return 0.0
         tail = self._profile.tail_bytes(self._layout, output.file_rows, output.groups)
         return output.sink.position + tail
 
     def _bytes_per_row(self, output: _Output) -> float:
-        """Of the latest row group of this call, else of the profile, with what follows the pages."""
+        """Bytes per row of the latest row group, or of the profile, with the file's tail."""
         pages = self._profile.bytes_per_row if self._measured is None else self._measured
         rows = max(output.file_rows, self._layout.page_rows)
         tail = self._profile.tail_bytes(self._layout, rows, max(output.groups, 1)) / rows
         return max(pages + tail, 1e-3)
 
-    # -- files out -----------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------
 
     def _flush(self, output: _Output) -> None:
-        """Write what is held as one row group, and end the file if it is full."""
+        """Write the held rows as one row group, and end the file if it is full."""
         sink = output.sink or self._open(output)
         rows = pa.Table.from_batches(output.held, self._shape.schema)
         self._held_rows -= output.rows
@@ -230,7 +229,7 @@ class _Work:
         size = sink.write(rows) / rows.num_rows
         if output.tally is not None:
             output.tally.add(rows)
-        # In a few rows what is written once for a chunk weighs too much.
+        # In a small row group the constant bytes of chunks would dominate.
         if rows.num_rows >= min(output.due, self._layout.page_rows):
             self._measured = size
         output.file_rows += rows.num_rows
@@ -272,57 +271,57 @@ class _Work:
         self._left.add(output.partition)
 
     def finish(self) -> None:
-        """Write what is held, and end all files."""
+        """Write the held rows, and end all files."""
         for output in list(self._outputs.values()):
             self._close(output)
 
     def abandon(self) -> None:
-        """Delete all files, finished ones too: who tries again writes them again."""
+        """Delete all files, including finished ones: a retry writes them again."""
         for output in self._outputs.values():
             if output.sink is not None:
                 output.sink.abandon()
-        # The first failure is the one to tell.
+        # The original error is the one to raise.
         with contextlib.suppress(SkipstoneError):
             self._stage.delete(self._keys)
 
 
 class Tally(Protocol):
-    """What is noted of one file while its rows are written."""
+    """Collects facts about one file while it is written."""
 
     def add(self, rows: pa.Table) -> None:
-        """Take note of one row group."""
+        """Add one row group."""
 
     def end(self, footer: pq.FileMetaData) -> Any:
-        """All that was noted; picklable."""
+        """Return the picklable result."""
 
 
 class FileShape(Protocol):
-    """How rows become files of one lake."""
+    """Requirements of a lake on its files."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that files have; known when the first batch was split."""
+        """Schema of the files; available after the first split."""
 
     def split(self, batch: pa.RecordBatch) -> Split:
-        """The rows of a batch as files have them, by partition."""
+        """Convert the rows of a batch to the files' schema, and split them by partition."""
 
     def folder(self, partition: Hashable) -> str:
-        """The folder of a partition's files, "" for none."""
+        """Return the directory of a partition's files, "" for none."""
 
     def stored_as(self, key: str) -> str:
-        """Where a file is written that is to have this key."""
+        """Return the key under which a file is written before it is published."""
 
     def tally(self, partition: Hashable) -> Tally | None:
-        """What takes notes of one file; None if nobody asks for them."""
+        """Return a collector of facts about one file; None if there are none to collect."""
 
 
 def staged_as(key: str) -> str:
-    """The key in the stage of a file that is to have this key: no reader takes it for a Parquet file."""
+    """Return the key of a staged file, which readers don't recognize as a Parquet file."""
     return f"{key}.staged"
 
 
 class Folders:
-    """The shape of a directory: staged files, a folder for each value of the partition columns."""
+    """The shape of a lake directory: staged files, one directory per partition."""
 
     def __init__(self, layout: PageLayout) -> None:
         self._layout = layout
@@ -330,36 +329,36 @@ class Folders:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the first batch, but for those that the folders tell."""
+        """Columns of the first batch, except partition columns."""
         assert self._schema is not None
         return self._schema
 
     def split(self, batch: pa.RecordBatch) -> Split:
-        """The rows by their folders."""
+        """Split the rows by partition directory."""
         names = self._layout.partition_by
         if self._schema is None:
             self._layout.check(batch.schema)
             self._schema = stored_schema(self._layout.stored_part(batch.schema))
         lost = [name for name in names if len(batch.schema.get_all_field_indices(name)) != 1]
         if lost:
-            hint = "give all batches the same columns"
-            raise SchemaError("a batch lacks this partition column", column=lost[0], hint=hint)
-        kept = [at for at, name in enumerate(batch.schema.names) if name not in names]
-        rows = conform(batch.select(kept), self._schema)
+            hint = "use the same columns in all batches"
+            raise SchemaError("batch lacks the partition column", column=lost[0], hint=hint)
+        stored = [at for at, name in enumerate(batch.schema.names) if name not in names]
+        rows = conform(batch.select(stored), self._schema)
         if not names:
             return Split([("", rows)], runs=True)
         return split_rows([(name, batch.column(name)) for name in names], rows)
 
     def folder(self, partition: Hashable) -> str:
-        """The partition is its folder."""
+        """Return the partition, which is its directory."""
         return str(partition)
 
     def stored_as(self, key: str) -> str:
-        """Where no reader looks."""
+        """Return the key of the staged file."""
         return staged_as(key)
 
     def tally(self, partition: Hashable) -> Tally | None:  # noqa: ARG002
-        """Nothing is noted."""
+        """Return None."""
         return None
 
 
@@ -367,7 +366,7 @@ _PART = 8 << 20
 
 
 class Sink:
-    """A file that is open for row groups; every failure is a WriteError that names it."""
+    """An open file for row groups; all failures are WriteErrors with its path."""
 
     def __init__(
         self, stage: Store, key: str, options: Mapping[str, Any], metadata: Mapping[str, str] | None = None
@@ -398,21 +397,21 @@ class Sink:
 
     @property
     def footer(self) -> pq.FileMetaData:
-        """The file's footer, once it is closed."""
+        """The file's footer, after ``close``."""
         return self._footers[0]
 
     def write(self, rows: pa.Table) -> int:
-        """Write one row group, and tell how many bytes it took."""
+        """Write one row group, and return its bytes."""
         with self._failing():
             before = self.position
             self._writer.write_table(rows, row_group_size=rows.num_rows)
             return self.position - before
 
     def close(self) -> int:
-        """Finish the file, bring it to its place for good, and tell its size."""
+        """Finish the file, make it durable, and return its size."""
         with self._failing():
             if self._metadata:
-                # With the schema they would go only if Arrow's own went, too.
+                # Schema metadata would be written only together with the Arrow schema.
                 self._writer.add_key_value_metadata(dict(self._metadata))
             self._writer.close()
             size = self.position
@@ -428,8 +427,8 @@ class Sink:
         return size
 
     def abandon(self) -> None:
-        """Leave nothing of the file behind."""
-        # Else it would write a footer when it is forgotten.
+        """Delete the file."""
+        # Otherwise the writer would write a footer when it is garbage-collected.
         self._writer.is_open = False
         self._drop()
 

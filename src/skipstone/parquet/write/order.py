@@ -1,4 +1,4 @@
-"""Rows put in the order that files are to have them in."""
+"""Sort rows for files: by columns, or along a space-filling curve."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from skipstone.parquet.write.layout import PageLayout
 
 
 def sort_batch(table: pa.Table, layout: PageLayout, cluster: Cluster | None = None) -> pa.Table:
-    """The rows by partition, then by the layout's order: NULL first, NaN last, equal ones as they were.
+    """Sort the rows by partition, then in the layout's order: NULL first, NaN last, stable.
 
-    A curve goes through the table's own values unless one is given.
+    A curve is fitted to the table's own values unless ``cluster`` is passed.
     """
     layout.check(table.schema)
     keys = [key for name in layout.partition_by for key in _keys(find_column(table, name))]
@@ -53,17 +53,17 @@ def _keys(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The table without views and runs, which have no kernel to take rows by."""
+    """Convert views and runs, for which Arrow has no take kernel."""
     for at, field in enumerate(table.schema):
         type = field.type
         if type in (pa.string_view(), pa.binary_view()) or pa.types.is_run_end_encoded(type):
             chunks = [plain(chunk) for chunk in table.column(at).chunks]
-            made = pa.chunked_array(chunks, chunks[0].type)
-            table = table.set_column(at, field.with_type(made.type), made)
+            column = pa.chunked_array(chunks, chunks[0].type)
+            table = table.set_column(at, field.with_type(column.type), column)
     return table
 
 
-# Positions are signed words of 64 bits, none of them negative.
+# Positions are non-negative 64-bit integers.
 _POSITION_BITS = 63
 _MOST_BITS = 16
 _MOST_AXES = 8
@@ -71,31 +71,31 @@ _MOST_AXES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """Where rows lie on a curve through several columns, as a sample has their values spread."""
+    """Positions of rows on a curve through several columns, fitted to a sample of their values."""
 
     curve: Literal["zorder", "hilbert"]
     axes: tuple[Ranks, ...]
 
     @classmethod
     def of(cls, sample: pa.Table, columns: Sequence[str], curve: Literal["zorder", "hilbert"]) -> Cluster:
-        """The curve through these columns; one column gives its order."""
+        """Fit a curve through these columns; one column gives its order."""
         if curve not in ("zorder", "hilbert"):
-            raise UsageError(f"there is no curve {curve!r}", hint="give zorder or hilbert")
+            raise UsageError(f"unknown curve {curve!r}", hint="use zorder or hilbert")
         if isinstance(columns, str) or not 1 <= len(columns) <= _MOST_AXES:
-            problem = f"there is no curve through {columns!r}"
-            raise UsageError(problem, hint=f"name two to {_MOST_AXES} columns")
+            problem = f"invalid columns {columns!r} for a curve"
+            raise UsageError(problem, hint=f"pass two to {_MOST_AXES} columns")
         bits = min(_POSITION_BITS // len(columns), _MOST_BITS)
         return cls(curve, tuple(Ranks.of(sample, name, bits) for name in columns))
 
     def keys(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
-        """The position of each row, as int64."""
+        """Return the position of each row, as int64."""
         ranks = [axis.of_rows(rows) for axis in self.axes]
         along = hilbert if self.curve == "hilbert" else zorder
         return pa.array(along(ranks, self.axes[0].bits), pa.int64())
 
 
 def zorder(ranks: Sequence[Array], bits: int) -> Array:
-    """Positions whose bits are those of the ranks in turn, the highest first.
+    """Interleave the bits of the ranks, highest first.
 
     >>> zorder([np.array([0b10, 0b11]), np.array([0b01, 0b11])], 2).tolist()
     [9, 15]
@@ -109,10 +109,10 @@ def zorder(ranks: Sequence[Array], bits: int) -> Array:
 
 
 def hilbert(ranks: Sequence[Array], bits: int) -> Array:
-    """Positions on the Hilbert curve, where each step moves along one axis by one.
+    """Return positions on the Hilbert curve, where each step moves along one axis by one.
 
-    By Skilling's method (Programming the Hilbert curve, 2004): from the highest bit down each axis tells
-    whether the first one is mirrored or changes places with it, then Gray code is undone.
+    By Skilling's method (Programming the Hilbert curve, 2004): from the highest bit down, each axis
+    determines whether the first one is mirrored or swapped with it, then the Gray code is decoded.
 
     >>> hilbert([np.array([0, 0, 1, 1]), np.array([0, 1, 1, 0])], 1).tolist()
     [0, 1, 2, 3]
@@ -125,7 +125,7 @@ def hilbert(ranks: Sequence[Array], bits: int) -> Array:
             mirrored = ((axis >> bit) & 1).astype(bool)
             swap = np.where(mirrored, 0, (first ^ axis) & low)
             first ^= np.where(mirrored, low, swap)
-            # For the first axis itself a swap changes nothing: it differs in no bit.
+            # Swapping the first axis with itself changes nothing.
             if axis is not first:
                 np.bitwise_xor(axis, swap, out=axis)
     for before, axis in itertools.pairwise(axes):
@@ -136,7 +136,7 @@ def hilbert(ranks: Sequence[Array], bits: int) -> Array:
     return zorder([axis ^ turned for axis in axes], bits)
 
 
-# More boundaries tell no more apart than two columns' pages need, and travel with every task.
+# More boundaries would not help to separate pages, and are sent with every task.
 _MOST_BOUNDARIES = 4_096
 
 
@@ -144,8 +144,8 @@ _MOST_BOUNDARIES = 4_096
 class Ranks:
     """One column's boundaries, and the share of the sample below each of them.
 
-    Ranks order NULL first and NaN last, as Spark does. A value between two boundaries has the rank of the
-    lower one; those beyond the sample's have the lowest or the highest.
+    Ranks order NULL first and NaN last, as in Spark. A value between two boundaries has the rank of the lower
+    one; values outside the sample have the lowest or the highest.
     """
 
     name: str
@@ -153,15 +153,15 @@ class Ranks:
     bounds: Any
     """Keys in order: a NumPy array of numbers, or an Arrow array of bytes."""
     shares: Array
-    """One more than bounds: of what is below all of them (NULLs), then below each; then the NaNs' place."""
+    """Shares below the first bound (NULLs), below each bound, and below NaN."""
     bits: int
 
     @classmethod
     def of(cls, sample: pa.Table, name: str, bits: int) -> Ranks:
-        """The boundaries that cut a sample's values into parts of about the same size."""
+        """Choose boundaries that split a sample's values into parts of about the same size."""
         type = find_type(sample.schema, name)
         if not is_ordered(type):
-            raise UsageError(f"values of {type} have no order", column=name, hint="cluster by other columns")
+            raise UsageError(f"{type} has no order", column=name, hint="cluster by other columns")
         array = _whole(find_column(sample, name))
         keys, valid = _sortable_keys(array)
         nulls = 0 if valid is None else int((~valid).sum())
@@ -169,15 +169,15 @@ class Ranks:
         ordered, nans = _sorted(keys, valid)
         firsts = _firsts(ordered)
         if len(firsts) > _MOST_BOUNDARIES:
-            # The value at each quantile stands for its like, from the first of them on.
-            places = np.linspace(0, len(ordered) - 1, _MOST_BOUNDARIES).astype(np.int64)
-            firsts = np.unique(firsts[np.searchsorted(firsts, places, side="right") - 1])
+            # The first of the values equal to each quantile.
+            quantiles = np.linspace(0, len(ordered) - 1, _MOST_BOUNDARIES).astype(np.int64)
+            firsts = np.unique(firsts[np.searchsorted(firsts, quantiles, side="right") - 1])
         bounds = ordered.take(pa.array(firsts)) if isinstance(ordered, pa.Array) else ordered[firsts]
         below = np.concatenate(([nulls], nulls + firsts, [count - nans]))
         return cls(name, array.type, bounds, below / max(count, 1), bits)
 
     def of_rows(self, table: pa.Table | pa.RecordBatch) -> Array:
-        """The rank of each row, from 0 to ``2**bits - 1``."""
+        """Return the rank of each row, from 0 to ``2**bits - 1``."""
         array = _whole(find_column(table, self.name))
         if array.type != self.type:
             array = self._cast(array)
@@ -195,7 +195,7 @@ class Ranks:
 
     @property
     def _ranks(self) -> Array:
-        """Ranks by the number of boundaries that are not above a value; the last is NaN's."""
+        """Ranks by the number of boundaries that are not above a value; the last is for NaN."""
         most = (1 << self.bits) - 1
         ranks: Array = np.minimum((self.shares * (most + 1)).astype(np.int64), most)
         ranks[-1] = most
@@ -205,8 +205,8 @@ class Ranks:
         try:
             return array.cast(self.type)
         except pa.ArrowException as error:
-            problem = f"the sample has {self.type} and these rows have {array.type}: {error}"
-            raise SchemaError(problem, column=self.name, hint="sample the rows that are written") from error
+            problem = f"sample has type {self.type}, but rows have {array.type}: {error}"
+            raise SchemaError(problem, column=self.name, hint="sample the rows to write") from error
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
@@ -218,7 +218,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _sortable_keys(array: pa.Array) -> tuple[Any, Array | None]:
-    """Keys that sort like the values, and which rows have one."""
+    """Return keys that sort like the values, and which rows have one."""
     valid = valid_rows(array)
     if key_space(array.type).kind is Kind.BYTES:
         return binary_keys(array).cast(pa.large_binary()), valid
@@ -227,18 +227,18 @@ def _sortable_keys(array: pa.Array) -> tuple[Any, Array | None]:
 
 
 def _sorted(keys: Any, valid: Array | None) -> tuple[Any, int]:
-    """The keys in order without NULL and NaN, and how many NaNs there were."""
+    """Return the sorted keys without NULL and NaN, and the number of NaNs."""
     if isinstance(keys, pa.Array):
-        kept = keys.drop_null()
-        return kept.take(pc.sort_indices(kept)), 0
-    kept = keys if valid is None else keys[valid]
-    nans = int(np.isnan(kept).sum()) if kept.dtype.kind == "f" else 0
-    ordered = np.sort(kept)
+        values = keys.drop_null()
+        return values.take(pc.sort_indices(values)), 0
+    values = keys if valid is None else keys[valid]
+    nans = int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
+    ordered = np.sort(values)
     return ordered[: len(ordered) - nans], nans
 
 
 def _firsts(ordered: Any) -> Array:
-    """Where each different key begins."""
+    """Return the first position of each distinct key."""
     if not len(ordered):
         return np.zeros(0, dtype=np.int64)
     if isinstance(ordered, pa.Array):

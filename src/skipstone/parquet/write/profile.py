@@ -1,4 +1,4 @@
-"""What a sample tells about files to be written: bytes a row, where a dictionary pays, sizes of blooms."""
+"""Profile a sample of rows to write: bytes per row, useful dictionaries, sizes of bloom filters."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from skipstone.core.arrays import plain
 from skipstone.parquet.write.columns import conform, find_path, leaf_paths, leaves, leaves_of, stored_schema
 from skipstone.parquet.write.layout import MIB, PageLayout
 
-# Rows end pages; bytes do only where a page would be too large to be read for a few rows.
+# Pages end by rows; this limit is only for pages too large to read for a few rows.
 _PAGE_BYTES = 16 * MIB
-# Beyond this pyarrow gives up a dictionary in the middle of a chunk.
+# Beyond this size pyarrow abandons a dictionary in the middle of a chunk.
 _DICTIONARY_BYTES = MIB
-# Values of a dictionary for each row of a page, at most: who reads one page reads the whole dictionary.
+# Maximum dictionary values per row of a page: reading one page reads the entire dictionary.
 _DICTIONARY_SHARE = 0.5
-# A guess for what can't be seen in an empty sample: bytes of a text, elements of a list.
+# Estimates for an empty sample: bytes of a string, elements of a list.
 _TEXT_BYTES, _ELEMENTS = 16, 4
-# What a chunk's entries in the footer and a page's in the indexes take, without bounds that are long.
+# Bytes of a chunk's entries in the footer, and of a page's in the indexes, without long bounds.
 _CHUNK_TAIL, _PAGE_TAIL = 220, 40
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """How often values repeat in a sample: values, different ones, and those that occur once."""
+    """Counts of a sample: values, distinct values, and values that occur once."""
 
     values: int
     distinct: int
     singles: int
 
     def among(self, values: float) -> int:
-        """How many different values so many values may have.
+        """Estimate the number of distinct values among this number of values.
 
-        By Heaps' law, whose exponent is the share of single values among the different ones. It is right
-        for unique values, for few, and for skewed ones; of evenly spread values it finds too many, which is
-        the side to err on for dictionaries and blooms.
+        By Heaps' law; the exponent is the share of single values among the distinct ones. The estimate is
+        right for unique, few and skewed values, and too high for evenly spread ones, which is the safe side
+        for dictionaries and bloom filters.
         """
         if not self.distinct:
             return 0
@@ -51,24 +51,24 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a sample tells; ``bytes_per_row`` is of the pages, without what is written once for a file."""
+    """Profile of a sample; ``bytes_per_row`` counts pages, without the constant parts of a file."""
 
     bytes_per_row: float
     dictionary: tuple[str, ...]
     distinct: tuple[tuple[str, Distinct], ...]
-    """Of each bloom column."""
+    """Counts per bloom column."""
     leaves: int
 
     def tail_bytes(self, layout: PageLayout, rows: int, groups: int) -> float:
-        """About what follows the pages of that many rows: blooms, page indexes and the footer."""
+        """Estimated bytes after the pages of that many rows: bloom filters, page indexes and footer."""
         each = rows / max(groups, 1)
-        blooms = sum(_bloom_bytes(found.among(each), layout.bloom_fpp) for _, found in self.distinct)
+        blooms = sum(_bloom_bytes(counts.among(each), layout.bloom_fpp) for _, counts in self.distinct)
         pages = rows / layout.page_rows + groups
         return groups * blooms + self.leaves * (groups * _CHUNK_TAIL + pages * _PAGE_TAIL)
 
 
 def profile(sample: pa.Table, layout: PageLayout) -> Profile:
-    """Measure a sample as it would be written; rows in the order of the files tell the most."""
+    """Profile a sample by writing it; rows should be in the order of the files."""
     layout.check(sample.schema)
     schema = stored_schema(layout.stored_part(sample.schema))
     batches = [conform(batch.select(schema.names), schema) for batch in sample.to_batches()]
@@ -79,28 +79,28 @@ def profile(sample: pa.Table, layout: PageLayout) -> Profile:
     if not table.num_rows:
         guess = float(sum(_guess(field.type) for field in schema))
         return Profile(guess, leaves_of(schema, layout.dictionary or ()), blooms, len(paths))
-    plain_bytes, _ = _written(table, layout, ())
+    plain_bytes, _ = _chunk_sizes(table, layout, ())
     chosen: tuple[str, ...]
     if layout.dictionary is not None:
         chosen = leaves_of(schema, layout.dictionary)
     else:
-        trial = tuple(path for path, found in zip(paths, counts, strict=True) if found.distinct)
-        data, pages = _written(table, layout, trial)
+        trial = tuple(path for path, count in zip(paths, counts, strict=True) if count.distinct)
+        data, pages = _chunk_sizes(table, layout, trial)
         chosen = tuple(
             path
-            for path, found, without, coded, page in zip(paths, counts, plain_bytes, data, pages, strict=True)
-            if path in trial and _pays(found, without, coded, page, table.num_rows, layout)
+            for path, count, without, coded, page in zip(paths, counts, plain_bytes, data, pages, strict=True)
+            if path in trial and _pays(count, without, coded, page, table.num_rows, layout)
         )
-    data, pages = _written(table, layout, chosen)
+    data, pages = _chunk_sizes(table, layout, chosen)
     per_row = sum(data) / table.num_rows
-    # A dictionary is written once for a row group, however many rows that has.
+    # A dictionary is written once per row group.
     per_row += sum(pages) / max(_group_rows(layout, per_row), table.num_rows)
     return Profile(per_row, chosen, blooms, len(paths))
 
 
 def writer_options(layout: PageLayout, profile: Profile, schema: pa.Schema) -> dict[str, Any]:
-    """All that ``pq.ParquetWriter`` takes but the sink, for files of a stored ``schema``."""
-    # pyarrow folds a filter that turns out too large, so this is for the largest row group there may be.
+    """Return the options of ``pq.ParquetWriter`` for files of a stored ``schema``."""
+    # For the largest possible row group: pyarrow folds filters that turn out too large.
     rows = 2 * _group_rows(layout, profile.bytes_per_row)
     options: dict[str, Any] = {
         "schema": schema,
@@ -118,11 +118,11 @@ def writer_options(layout: PageLayout, profile: Profile, schema: pa.Schema) -> d
         "store_decimal_as_integer": True,
         "bloom_filter_options": {
             ".".join(find_path(schema, name)): {
-                # Where the sample has no value there may be as many as rows.
-                "ndv": max(min(found.among(rows) or rows, layout.row_group_rows), 1),
+                # Without sampled values there may be as many as rows.
+                "ndv": max(min(counts.among(rows) or rows, layout.row_group_rows), 1),
                 "fpp": layout.bloom_fpp,
             }
-            for name, found in profile.distinct
+            for name, counts in profile.distinct
         },
     }
     if layout.cluster_by and layout.curve is None:
@@ -138,7 +138,7 @@ def _leaf(paths: list[str], schema: pa.Schema, name: str) -> int:
     return paths.index(".".join(find_path(schema, name)))
 
 
-# -- counting and weighing ---------------------------------------------------------------------
+# -- counts and sizes --------------------------------------------------------------------------
 
 
 def _counts(table: pa.Table) -> list[Distinct]:
@@ -156,7 +156,9 @@ def _count(leaf: pa.Array) -> Distinct:
     return Distinct(len(values), len(counts), int((counts == 1).sum()))
 
 
-def _written(table: pa.Table, layout: PageLayout, dictionary: tuple[str, ...]) -> tuple[list[int], list[int]]:
+def _chunk_sizes(
+    table: pa.Table, layout: PageLayout, dictionary: tuple[str, ...]
+) -> tuple[list[int], list[int]]:
     """Bytes of data pages and of dictionary pages, per leaf."""
     sink = pa.BufferOutputStream()
     options = writer_options(layout, Profile(1.0, dictionary, (), 0), table.schema)
@@ -171,14 +173,14 @@ def _written(table: pa.Table, layout: PageLayout, dictionary: tuple[str, ...]) -
     return [c.total_compressed_size - page for c, page in zip(chunks, pages, strict=True)], pages
 
 
-def _pays(found: Distinct, without: int, coded: int, page: int, rows: int, layout: PageLayout) -> bool:
-    """Whether a dictionary makes a leaf smaller, and one page of it not much dearer to read."""
+def _pays(counts: Distinct, without: int, coded: int, page: int, rows: int, layout: PageLayout) -> bool:
+    """Whether a dictionary makes a leaf smaller, and one page not much more expensive to read."""
     if not page:
         return False
     group = min(layout.row_group_rows, layout.target_file_bytes * rows / max(coded, 1))
-    values = found.among(found.values * group / rows)
-    per_page = found.values / rows * layout.page_rows
-    grown = page * values / found.distinct
+    values = counts.among(counts.values * group / rows)
+    per_page = counts.values / rows * layout.page_rows
+    grown = page * values / counts.distinct
     small = values <= max(per_page * _DICTIONARY_SHARE, 1) and grown <= _DICTIONARY_BYTES
     return small and coded * group / rows + grown < without * group / rows
 
@@ -188,12 +190,12 @@ def _group_rows(layout: PageLayout, bytes_per_row: float) -> int:
 
 
 def _bloom_bytes(values: int, fpp: float) -> float:
-    # The format's formula; sizes are powers of two, so a third more on average.
+    # The format's formula; rounding up to powers of two adds a third on average.
     return max(-values / math.log1p(-(fpp ** (1 / 8))) * 4 / 3, 48.0)
 
 
 def _guess(type: pa.DataType) -> float:
-    """Bytes of a value that nobody has seen."""
+    """Estimated bytes of a value."""
     if pa.types.is_struct(type):
         return sum(_guess(field.type) for field in type.fields)
     if pa.types.is_map(type):

@@ -135,15 +135,15 @@ def test_keys_of_batches_tables_and_nested_columns(curve: Any) -> None:
 
 def test_what_is_refused() -> None:
     table = pa.table({"a": [1], "l": [[1]], "t": ["x"]})
-    with pytest.raises(UsageError, match="there is no curve 'peano'"):
+    with pytest.raises(UsageError, match="unknown curve 'peano'"):
         Cluster.of(table, ["a"], "peano")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="name two to 8 columns"):
+    with pytest.raises(UsageError, match="pass two to 8 columns"):
         Cluster.of(table, [], "zorder")
-    with pytest.raises(UsageError, match="column l: values of list"):
+    with pytest.raises(UsageError, match=r"column l: list.* has no order"):
         Cluster.of(table, ["a", "l"], "zorder")
     with pytest.raises(UnknownColumnError, match="column z"):
         Cluster.of(table, ["z"], "zorder")
-    with pytest.raises(SchemaError, match="column a: the sample has int64"):
+    with pytest.raises(SchemaError, match="column a: sample has type int64"):
         Cluster.of(table, ["a", "t"], "zorder").keys(pa.table({"a": ["no"], "t": ["x"]}))
 
 
