@@ -1,4 +1,4 @@
-"""An index matched against one listing of a lake: which files it knows, and what it says of them."""
+"""An index matched with one listing of a lake: covered files and their evidence."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from skipstone.store.store import ListedFile
 
 Given = Mapping[tuple[str, ...], FactOverride]
 
-# Fewer files than this are judged at once: a search or a look at blocks would take as long.
+# Fewer files than this are judged at once: searching or judging blocks would take as long.
 _FEW: Final = 4096
-# Row groups of a lake whose files are not sifted first.
+# Up to this many row groups are judged without pruning files first.
 _SMALL: Final = 65_536
-# Kinds of files that tell the lake's schema.
+# Schemas to read for the lake's schema.
 _KINDS: Final = 256
-# A search that leaves more than this share of the files is no gain.
+# A search must leave at most one file in this many.
 _SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrunedSegments:
-    """Files that may hold a match, by segment; and the account of those that can't."""
+    """Files that may match, by segment, and counts of the dropped ones."""
 
     kept: tuple[tuple[int, Array], ...]
     """Segment number, and the rows of its files."""
@@ -52,30 +52,30 @@ class PrunedSegments:
 
     @property
     def count(self) -> int:
-        """How many files are kept."""
+        """Number of files kept."""
         return sum(len(rows) for _, rows in self.kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Live:
-    """The files of a segment that count: all of them (no mask), or some; how many, and their rows."""
+    """The live files of a segment: a mask (None for all), their number, and their rows."""
 
     mask: Array | None
     count: int
     rows: int
 
     def units(self, total: int) -> Array:
-        """Every one."""
+        """Return all live files."""
         return np.arange(total) if self.mask is None else np.flatnonzero(self.mask)
 
     def among(self, rows: Array) -> Array:
-        """Those of some."""
+        """Return the live files among some."""
         return rows if self.mask is None else rows[self.mask[rows]]
 
 
 @dataclass(eq=False)
 class IndexCoverage:
-    """The segments of an index, and where each file of a listing is in them."""
+    """The segments of an index, and the position of each listed file in them."""
 
     manifest: Manifest
     access: Files
@@ -85,16 +85,16 @@ class IndexCoverage:
     problems: list[str]
     """Why parts of the index are not used."""
     marks: Array
-    """Those of the listing's files."""
+    """Marks of the listed files."""
     distrust: Callable[[BadIndex], None]
-    """Is told of damage that shows when a plan is carried out."""
+    """Called with damage that is detected while a plan runs."""
     owner: Array = field(init=False)
-    """Per file of the listing its segment, -1 where the index doesn't know the file."""
+    """Per listed file, its segment; -1 if the index does not cover it."""
     row: Array = field(init=False)
     _served: dict[tuple[ColumnRef, ...], tuple[bool, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find the listing's files in the segments."""
+        """Locate the listed files in the segments."""
         self.owner = np.full(len(self.marks), -1, dtype=np.int64)
         self.row = np.full(len(self.marks), -1, dtype=np.int64)
         good: list[Segment] = []
@@ -110,7 +110,7 @@ class IndexCoverage:
         self.segments = good
 
     def without(self, bad: BadIndex) -> IndexCoverage:
-        """The same without the segment that is damaged, or without any if it isn't named."""
+        """Return the coverage without the damaged segment, or without all if it is not named."""
         left = [s for s in self.segments if bad.name and s.container.name != bad.name]
         name = bad.name or "index"
         problems = [*self.problems, f"{name}: {bad.reason}"]
@@ -120,7 +120,7 @@ class IndexCoverage:
 
     @cached_property
     def _files(self) -> list[Array]:
-        """Per segment and row the number of the file in the listing, or -1."""
+        """Per segment and row, the number of the listed file, or -1."""
         found = []
         for number, segment in enumerate(self.segments):
             files = np.full(len(segment), -1, dtype=np.int64)
@@ -131,12 +131,12 @@ class IndexCoverage:
 
     @cached_property
     def unknown(self) -> Array:
-        """The files of the listing that the index doesn't know."""
+        """Listed files that the index does not cover."""
         return np.flatnonzero(self.owner < 0)
 
     @cached_property
     def _live(self) -> list[_Live]:
-        """Per segment, which of its files are in the listing."""
+        """Per segment, its files that are listed."""
         found = []
         for segment, files in zip(self.segments, self._files, strict=True):
             live = files >= 0
@@ -149,22 +149,22 @@ class IndexCoverage:
 
     @cached_property
     def small(self) -> bool:
-        """Whether all row groups are judged at once as fast as files are sifted first."""
+        """Whether judging all row groups at once is as fast as pruning files first."""
         return sum(segment.groups for segment in self.segments) <= _SMALL
 
     @cached_property
     def covered(self) -> int:
-        """How many files of the listing the index knows."""
+        """Number of listed files that the index covers."""
         return len(self.owner) - len(self.unknown)
 
     def files_of(self, segment: int, rows: Array) -> Array:
-        """Numbers in the listing of some files of a segment."""
+        """Return the listed numbers of some files of a segment."""
         return self._files[segment][rows]
 
     # -- one file ----------------------------------------------------------------------------
 
     def metadata(self, file: int) -> ParquetMetadata | None:
-        """A file's metadata without its footer; None where the index doesn't know it."""
+        """Return a file's metadata without its footer; None if the index does not cover it."""
         segment = int(self.owner[file])
         if segment < 0:
             return None
@@ -174,13 +174,13 @@ class IndexCoverage:
         )
 
     def _footer(self, entry: ListedFile, bad: BadIndex | None) -> ParquetMetadata:
-        """A file's footer after all, because the index has nothing or nothing good to say."""
+        """Read a file's footer, because the index has no facts or is damaged."""
         if bad is not None:
             self.distrust(bad)
         return self.access.footer(entry)
 
     def kinds(self) -> list[ParquetMetadata]:
-        """One file of every kind that the index knows; of very many kinds, a sample."""
+        """Return one file per recorded schema; a sample if there are very many."""
         found: list[int] = []
         for number, segment in enumerate(self.segments):
             (mine,) = (self.owner == number).nonzero()
@@ -192,16 +192,16 @@ class IndexCoverage:
     # -- many files --------------------------------------------------------------------------
 
     def rows_of(self, files: Array) -> tuple[tuple[int, Array], ...]:
-        """Some files by segment, as rows of it, rising; those the index doesn't know are left out."""
+        """Return covered files by segment, as its rows in ascending order."""
         owners = self.owner[files]
         return tuple(
-            # Rising, since all rows of a segment are taken for the segment itself.
+            # In ascending order, because all rows of a segment count as the segment itself.
             (int(segment), np.sort(self.row[files[owners == segment]]))
             for segment in np.unique(owners[owners >= 0]).tolist()
         )
 
     def served(self, refs: tuple[ColumnRef, ...], partitions: frozenset[str]) -> tuple[bool, ...]:
-        """Per segment, whether it knows all that footers would say of these columns."""
+        """Per segment, whether it has all facts of footers about these columns."""
         found = self._served.get(refs)
         if found is None:
             numbers = range(len(self.segments))
@@ -210,24 +210,24 @@ class IndexCoverage:
         return found
 
     def serves(self, segment: int, refs: Sequence[ColumnRef], partitions: Collection[str]) -> bool:
-        """Whether a segment knows all that footers would say of these columns."""
+        """Whether a segment has all facts of footers about these columns."""
         mine = self.segments[segment]
         return all(ref.name in partitions or mine.has("group", ref) for ref in refs)
 
     def prune_segments(
         self, node: Node, refs: Sequence[ColumnRef], files: Array | None, given: Given
     ) -> PrunedSegments:
-        """Of the listing's ``files`` (None: all) that the index knows, those that may hold a match.
+        """Prune the covered files among ``files`` (None: all).
 
-        ``given`` is what partitions say of columns of all files. Blocks of files are judged first, in all
-        segments at once, then the files in blocks that are left, or those that a search finds. What is
-        dropped early is never looked at: the cost grows with what is kept.
+        ``given`` has the facts of partition columns. Blocks of files are judged first, in all segments at
+        once, then the files of the remaining blocks, or the results of a search. Dropped blocks are not read:
+        the cost grows with the number of kept files.
         """
         wanted = None
         if files is not None:
             wanted = np.zeros(len(self.entries), dtype=bool)
             wanted[files] = True
-        # Of a column that partitions give to some files, what those files say doesn't count.
+        # Partition values override the facts of files.
         blocks = self._blocks(node, [ref for ref in refs if ref.path not in given])
         kept: list[tuple[int, Array]] = []
         drops: dict[tuple[Cause, str], int] = {}
@@ -261,7 +261,7 @@ class IndexCoverage:
         return PrunedSegments(tuple(kept), units, whole, rows_kept, rows_all - rows_kept, told)
 
     def _chosen(self, number: int, wanted: Array) -> _Live:
-        """Which files of a segment are among the wanted ones of the listing."""
+        """Return the files of a segment among the wanted listed files."""
         files = self._files[number]
         live = files >= 0
         live[live] = wanted[files[live]]
@@ -269,7 +269,7 @@ class IndexCoverage:
         return _Live(live, int(live.sum()), int(rows[live].sum()))
 
     def _blocks(self, node: Node, refs: Sequence[ColumnRef]) -> list[Array] | None:
-        """Per segment the blocks that may hold a match; None where there are too few files to bother."""
+        """Return, per segment, the blocks that may match; None if there are too few files."""
         if sum(map(len, self.segments)) <= _FEW:
             return None
         columns = {
@@ -277,13 +277,13 @@ class IndexCoverage:
             for ref in refs
         }
         counts = [-(-len(segment) // segment.block) for segment in self.segments]
-        # Row counts of blocks are not known, so none may be taken for empty.
+        # Row counts of blocks are unknown, so no block counts as empty.
         evidence = Evidence(np.full(sum(counts), -1, dtype=np.int64), columns)
         may = judge(node, evidence).bits.true
         return [np.flatnonzero(part) for part in np.split(may, np.cumsum(counts)[:-1])]
 
     def _candidates(self, node: Node, number: int, blocks: Array | None, given: Given) -> Array | None:
-        """Rows of a segment that are worth a judgement; None for all of them."""
+        """Return the rows of a segment to judge; None for all."""
         segment = self.segments[number]
         if blocks is None:
             return None
@@ -318,30 +318,30 @@ class IndexCoverage:
         return Evidence(segment.common("rows") if every else segment.some("rows", rows), columns)
 
     def part(self, segment: int, rows: Array) -> Recorded:
-        """Files of a segment as a run of a survey."""
+        """Return files of a segment as a part of a survey."""
         return Recorded.of(self, segment, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """Files of one segment, whose row groups the index knows."""
+    """Files of one segment, as a part of a survey."""
 
     coverage: IndexCoverage
     segment: Segment
     files: Array
-    """Their numbers in the listing."""
+    """Their listed numbers."""
     counts: Array
     rows: Array
     groups: Array
-    """Their row groups' numbers in the segment."""
+    """Numbers of their row groups in the segment."""
     kins: Array
-    """The kind of file that each row group is in."""
+    """Schema number of each row group's file."""
     only_kin: int | None
     """The kind of all of them, if there is only one."""
 
     @classmethod
     def of(cls, coverage: IndexCoverage, number: int, rows: Array) -> Recorded:
-        """Some files of a segment."""
+        """Select files of a segment."""
         segment = coverage.segments[number]
         counts, groups = segment.groups_of(rows)
         files = coverage.files_of(number, rows)
@@ -356,36 +356,36 @@ class Recorded:
         return self.segment.container.bytes.near
 
     def file(self, number: int) -> ParquetMetadata:
-        """A file's metadata."""
+        """Return a file's metadata."""
         return self.coverage.access.layout(self.coverage.entries[int(self.files[number])])
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """What the index says about a column in each row group."""
+        """Return the facts about a column in each row group."""
         every = len(self.groups) == self.segment.groups
         return self.segment.facts("group", ref, None if every else self.groups)
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
-        """The pages of a chunk, where the index knows them."""
+        """Return the pages of a chunk, if they are recorded."""
         return self.segment.pages(int(self.groups[unit]), ref)
 
     def page_count(self, ref: ColumnRef) -> int | None:
-        """How many pages of a column the segment has; None unless it knows those of every row group."""
+        """Number of pages of a column; None unless they are recorded for every row group."""
         return self.segment.page_count(ref)
 
     def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
-        """The pages of a column in some row groups, as far as the index knows them."""
+        """Return the recorded pages of a column in some row groups."""
         every = len(units) == len(self.groups)
         found = self.segment.column_pages(self.groups if every else self.groups[units], ref)
         return found if every or found is None else replace(found, units=units[found.units])
 
     def has_filters(self, path: tuple[str, ...]) -> bool:
-        """Whether the index has taken over the filters of the files."""
+        """Whether the index has copied the filters of the files."""
         return self.segment.has_own_blooms(path)
 
     def absent(
         self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
     ) -> RuledOut:
-        """What the index's own bloom filters rule out; filters that it didn't take over are in the files."""
+        """Rule out units by the index's bloom filters; filters that were not copied are in the files."""
         segment = self.segment
         masks: dict[int, Array] = {}
         gone: dict[int, list[Array]] = {}

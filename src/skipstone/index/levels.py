@@ -1,4 +1,4 @@
-"""Facts about one column in N units, as arrays of a segment: written, and read whole or in part."""
+"""Facts about one column in N units, written to and read from the arrays of a segment."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from skipstone.index.container import BadIndex, Container, ContainerWriter, Key
 _EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))
 _KNOWN = {"lower": _KNOWN_LOW, "upper": _KNOWN_HIGH}
 UNKNOWN: Final = -1
-"""A count that nobody has made."""
+"""An unknown count."""
 
 COUNTS: Final = ("nulls", "nans", "distinct", "rises")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelBounds:
-    """One column in N units: facts, and counts where they are known (else :data:`UNKNOWN`)."""
+    """One column in N units: facts and counts, which may be :data:`UNKNOWN`."""
 
     facts: ColumnFacts
     nulls: Array
     nans: Array
     distinct: Array
     rises: Array
-    """Rows that hold one more than the row before them."""
+    """Rows whose value is one more than in the row before."""
 
     @classmethod
     def of(cls, facts: ColumnFacts) -> LevelBounds:
-        """Facts without counts."""
-        nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
-        return cls(facts, nobody, nobody, nobody, nobody)
+        """Return facts without counts."""
+        unknown = np.full(len(facts), UNKNOWN, dtype=np.int64)
+        return cls(facts, unknown, unknown, unknown, unknown)
 
     def __len__(self) -> int:
         return len(self.facts)
 
     @classmethod
     def concat(cls, parts: list[LevelBounds]) -> LevelBounds:
-        """Runs of units one after the other."""
+        """Concatenate units."""
         counts = (np.concatenate([getattr(part, name) for part in parts]) for name in COUNTS)
         return cls(ColumnFacts.concat([part.facts for part in parts]), *counts)
 
     def take(self, units: Array) -> LevelBounds:
-        """The chosen units."""
+        """Select units."""
         return LevelBounds(self.facts.take(units), *(getattr(self, name)[units] for name in COUNTS))
 
     def hull(self, starts: Array) -> LevelBounds:
-        """Blocks of units; a count is known if each of its units has it, distinct values only alone."""
+        """Combine units into blocks; a count is known if it is known for all units of a block."""
         if np.array_equal(starts, np.arange(len(self))):
             return self  # every block is one unit
-        # Of several row groups the largest is the least there can be: an estimate, as every distinct count.
+        # The largest of several distinct counts is a lower bound: an estimate, as every distinct count.
         most = reduce_blocks(np.maximum, self.distinct, starts, empty=0)
         nulls, nans = _summed(self.nulls, starts), _summed(self.nans, starts)
         return LevelBounds(
@@ -71,7 +71,7 @@ def _summed(counts: Array, starts: Array) -> Array:
 
 
 def write_facts(writer: ContainerWriter, column: int, level: str, facts: ColumnFacts) -> None:
-    """Add what a judge needs."""
+    """Write the facts for judging."""
     low, high = _known(facts.lower, facts), _known(facts.upper, facts)
     bits = (
         (facts.lower_exact, _EXACT_LOW),
@@ -91,7 +91,7 @@ def write_facts(writer: ContainerWriter, column: int, level: str, facts: ColumnF
 
 
 def write_level(writer: ContainerWriter, column: int, name: str, level: LevelBounds) -> None:
-    """Add facts and counts."""
+    """Write facts and counts."""
     write_facts(writer, column, name, level.facts)
     for count in COUNTS:
         values = getattr(level, count)
@@ -115,18 +115,18 @@ def _write_bounds(writer: ContainerWriter, column: int, name: str, bounds: Bound
 
 
 def split_bytes(values: pa.Array) -> tuple[Array, Array]:
-    """Byte strings as offsets and data; a null is empty."""
+    """Split byte strings into offsets and data; a null is empty."""
     plain = values.cast(pa.large_binary()).fill_null(b"")
     if not len(plain):
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
     _, offsets, data = plain.buffers()
-    places = np.frombuffer(offsets, dtype=np.int64, count=len(plain) + 1, offset=8 * plain.offset)
+    starts = np.frombuffer(offsets, dtype=np.int64, count=len(plain) + 1, offset=8 * plain.offset)
     body = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
-    return places - places[0], body[places[0] : places[-1]]
+    return starts - starts[0], body[starts[0] : starts[-1]]
 
 
 def join_bytes(offsets: Array, data: Array, known: Array | None = None) -> pa.Array:
-    """Byte strings of offsets and data, NULL where not known; no copy is made."""
+    """Return byte strings of offsets and data without a copy, NULL where not known."""
     validity = None
     if known is not None and not known.all():
         validity = pa.py_buffer(np.packbits(known, bitorder="little").tobytes())
@@ -147,13 +147,13 @@ class LevelReader:
     type: pa.DataType
 
     def keys(self) -> list[Key]:
-        """The arrays that hold the facts."""
+        """Return the keys of the arrays of facts."""
         ends = ("/offsets", "/data") if key_space(self.type).kind is Kind.BYTES else ("",)
         names = ["flags", *[f"{bound}{end}" for bound in _KNOWN for end in ends]]
         return [(self.column, f"{self.level}/{name}") for name in names]
 
     def key(self, name: str) -> Key:
-        """The name of one array."""
+        """Return the key of one array."""
         return (self.column, f"{self.level}/{name}")
 
     @property
@@ -162,7 +162,7 @@ class LevelReader:
         return self.key("flags") in self.container
 
     def whole(self) -> ColumnFacts:
-        """The facts of every unit."""
+        """Return the facts of all units."""
         flags, *bounds = self.container.wholes(self.keys())
         if len(bounds) == len(_KNOWN):
             return self._facts(flags, *bounds)
@@ -174,7 +174,7 @@ class LevelReader:
         )
 
     def take(self, rows: Array) -> ColumnFacts:
-        """The facts of some units."""
+        """Return the facts of some units."""
         self.container.load(self.keys())
         flags = self.container.take(self.key("flags"), rows)
         if key_space(self.type).kind is Kind.BYTES:
@@ -182,7 +182,7 @@ class LevelReader:
         return self._facts(flags, *(self.container.take(self.key(name), rows) for name in ("lower", "upper")))
 
     def _some_bytes(self, name: str, rows: Array, flags: Array) -> pa.Array:
-        """Byte bounds of some units, of which nothing else is touched."""
+        """Return the byte bounds of some units; no others are read."""
         offsets, data = self.key(f"{name}/offsets"), self.key(f"{name}/data")
         starts, stops = self.container.take(offsets, rows), self.container.take(offsets, rows + 1)
         self._check(starts <= stops)
@@ -193,7 +193,7 @@ class LevelReader:
         return join_bytes(np.concatenate(([0], ends)), body, (flags & _KNOWN[name]) != 0)
 
     def slice(self, start: int, stop: int) -> ColumnFacts:
-        """The facts of a run of units."""
+        """Return the facts of a run of units."""
         if key_space(self.type).kind is not Kind.BYTES:
             names = ("flags", "lower", "upper")
             flags, low, high = self.container.slices([(self.key(name), start, stop) for name in names])
@@ -217,7 +217,7 @@ class LevelReader:
             raise BadIndex(f"offsets of {self.level} are out of order", self.container.name)
 
     def level_of(self, units: int) -> LevelBounds:
-        """Facts and counts of every unit."""
+        """Return facts and counts of all units."""
         counts = [
             self.container.whole(self.key(name))
             if self.key(name) in self.container

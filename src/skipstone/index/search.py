@@ -1,10 +1,10 @@
-"""Finding the files a condition may hold in without looking at all of them: a search among sorted bounds.
+"""Find the files that may match a condition by binary search among sorted bounds, without judging all files.
 
-Units are put in the order of their lower bounds, and next to it goes the greatest upper bound so far. A span
-of keys meets no unit whose lower bound lies above it, nor any before the point where the greatest upper bound
-first reaches it: what is left is one run of the order. It may hold too many units, never too few.
+Units are sorted by lower bound, with the running maximum of upper bounds. A span of keys can't overlap units
+whose lower bound is above it, nor units before the first running maximum that reaches it: the rest is one run
+of the order. The run may contain too many units, never too few.
 
-Byte strings are searched by their first eight bytes as a number, which keeps their order.
+Byte strings are searched by their first eight bytes as a number, which preserves their order.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _HEAD: Final = 8
 
 
 def search_arrays(facts: ColumnFacts) -> dict[str, Array]:
-    """What a search needs: the ``order`` of units, their lower bounds, and the reach of those so far."""
+    """Return the ``order`` of units, their sorted lower bounds, and the running maximum of upper bounds."""
     lower, upper = facts.lower, facts.upper
     if isinstance(lower, pa.Array):
         lower, upper = heads(lower, 0), heads(upper, int(_MOST))
     order = np.argsort(lower, kind="stable")
-    # A unit without a value meets nothing, and must not widen what the others reach.
+    # A unit without values overlaps nothing, and must not raise the running maximum.
     reach = np.where(facts.may_value, upper, upper.min() if len(upper) else 0)[order]
     return {
         "order": order.astype(np.uint32),
@@ -42,7 +42,7 @@ def search_arrays(facts: ColumnFacts) -> dict[str, Array]:
 
 
 def heads(values: pa.Array, missing: int) -> Array:
-    """The first eight bytes of each string as a number, shorter ones followed by zeros."""
+    """Return the first eight bytes of each string as a number; shorter strings are padded with zeros."""
     offsets, data = split_bytes(values)
     lengths = np.diff(offsets)
     out = np.zeros(len(values), dtype=np.uint64)
@@ -56,26 +56,26 @@ def heads(values: pa.Array, missing: int) -> Array:
 
 
 def head(value: bytes) -> int:
-    """The first eight bytes of one string as a number."""
+    """Return the first eight bytes of a string as a number."""
     return int.from_bytes(value[:_HEAD].ljust(_HEAD, b"\0"), "big")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitRuns:
-    """The units that may meet a leaf, as runs of a sort order."""
+    """The units that may match a leaf, as runs of a sort order."""
 
     bounds: LevelReader
-    """Those of the units."""
+    """Bounds of the units."""
     starts: Array
     stops: Array
 
     @property
     def size(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         return int((self.stops - self.starts).sum())
 
     def units(self) -> Array:
-        """The units themselves, ascending."""
+        """Return the units in ascending order."""
         container, order = self.bounds.container, self.bounds.key("order")
         if len(self.starts) == 1:
             places: Array = np.arange(int(self.starts[0]), int(self.stops[0]))
@@ -92,12 +92,13 @@ class UnitRuns:
         if (units[1:] == units[:-1]).any() or (
             lower != container.whole(self.bounds.key("start"))[places]
         ).any():
-            raise BadIndex(f"array file/order of column {self.bounds.column} is another's", container.name)
+            problem = f"array file/order of column {self.bounds.column} does not match its bounds"
+            raise BadIndex(problem, container.name)
         return units
 
 
 def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType) -> UnitRuns | None:
-    """The units that may meet a leaf; None where a search doesn't apply."""
+    """Return the units that may match a leaf; None if a search does not apply."""
     domain = leaf.true
     if leaf.ref.via or leaf.ref.type != type or domain.nulls or domain.nans or domain.spans.is_all:
         return None
@@ -121,7 +122,7 @@ def _byte_spans(spans: ByteSpans) -> tuple[Array, Array]:
 
 
 def _merged(starts: Array, stops: Array) -> tuple[Array, Array]:
-    """Runs that touch or overlap joined, empty ones left out; they ascend as their spans do."""
+    """Merge runs that touch or overlap, and drop empty ones; runs are in ascending order."""
     some = starts < stops
     starts, stops = starts[some], stops[some]
     if len(starts) < 2:
@@ -131,17 +132,17 @@ def _merged(starts: Array, stops: Array) -> tuple[Array, Array]:
     return starts[np.concatenate(([0], apart))], stops[np.concatenate((apart - 1, [len(stops) - 1]))]
 
 
-Searched = Callable[[Leaf], UnitRuns | None]
+LeafSearch = Callable[[Leaf], UnitRuns | None]
 
 
-def search(node: Node, leaf: Searched, most: int) -> Array | None:
-    """Units that may satisfy ``node``, if a search finds no more than ``most`` of them; else None."""
+def search(node: Node, leaf: LeafSearch, most: int) -> Array | None:
+    """Return the units that may match ``node``, if a search finds at most ``most`` of them; else None."""
     match node:
         case Leaf():
             found = leaf(node)
             return found.units() if found is not None and found.size <= most else None
         case AndNode(args):
-            # The best of the conjuncts; the others are judged on what it leaves.
+            # Use the most selective conjunct; the others are judged on the remaining units.
             runs = [run for arg in args if isinstance(arg, Leaf) and (run := leaf(arg)) is not None]
             best = min(runs, key=lambda run: run.size, default=None)
             if best is not None and best.size <= most:

@@ -1,4 +1,4 @@
-"""An open segment: facts of its files, row groups and pages, bloom filters, and places of everything."""
+"""An open segment: facts about files, row groups and pages, bloom filters, and chunk and page offsets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _CHUNK = CHUNK.itemsize
 _MOST = 1 << 62
-# Longer arrays than this are not fetched from elsewhere to look at all pages at once.
+# Longer remote arrays are not fetched to judge all pages at once.
 _FAR = 1 << 20
 # Files whose records are checked at once.
 _CHECKED_FILES = 32
@@ -52,12 +52,12 @@ _OF_FILES = tuple((COMMON, name) for name in ("kin", "sizes", "rows", "group_row
 _PAGES = tuple(f"page/{name}" for name in ("firsts", "first_rows", "offsets", "sizes"))
 _U1, _U4, _I4, _U8, _I8 = (np.dtype(name) for name in ("|u1", "<u4", "<i4", "<u8", "<i8"))
 Footer = Callable[[BadIndex | None], ParquetMetadata]
-"""Opens a file's footer, and takes the reason if it is damage."""
+"""Opens a file's footer; called with the reason if the index is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnEntry:
-    """A column of a segment: its number, and the type of its facts (None: it has none)."""
+    """A column of a segment: its number, and the type of its facts (None without facts)."""
 
     number: int
     type: pa.DataType | None
@@ -69,32 +69,32 @@ class Segment:
 
     container: Container
     naming: Naming | None = None
-    """How the lake calls the columns that are stored under other names."""
+    """Maps stored column names to the lake's."""
     _shells: dict[int, ParquetMetadata] = field(default_factory=dict)
     _chunks: dict[int, Array] = field(default_factory=dict)
-    """By file, as far as they were checked."""
+    """Checked chunks by file."""
     _paged: dict[int, Array] = field(default_factory=dict)
-    """Per column, the row groups whose pages were checked."""
+    """Per column, the row groups whose pages have been checked."""
     _arrays: dict[Path, tuple[Array, ...]] = field(default_factory=dict)
-    """Per column, places of all its pages."""
+    """Per column, the offsets of all pages."""
     files: int = field(init=False)
     groups: int = field(init=False)
-    """How many row groups its files have."""
+    """Number of row groups."""
     rows: int = field(init=False)
-    """How many rows its files have."""
+    """Number of rows."""
     block: int = field(init=False)
     """Files per block."""
     spec: str = field(init=False)
-    """The digest of what was asked for when it was made."""
+    """Digest of its spec."""
     own_blooms: bool = field(init=False)
-    """Whether the filters that its files have were taken over."""
+    """Whether the filters in its files were copied."""
     alone: bool = field(init=False)
-    """Whether every file is one row group."""
+    """Whether every file has one row group."""
     columns: dict[Path, ColumnEntry] = field(init=False)
     """Its columns by path."""
 
     def __post_init__(self) -> None:
-        """Read what the directory says of the segment, and hold its arrays to that."""
+        """Parse the directory, and set the rules for its arrays."""
         with parsing("directory", self.container.name):
             head = json.loads(self.container.head["segment"])
             counts = self.files, self.groups, self.rows, self.block = [
@@ -107,7 +107,7 @@ class Segment:
             types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(head["types"]))).types
             self._types = [None if pa.types.is_null(type) else type for type in types]
             self.columns = {
-                self._seen(tuple(map(str, path))): ColumnEntry(number, type)
+                self._lake_path(tuple(map(str, path))): ColumnEntry(number, type)
                 for number, (path, type) in enumerate(zip(head["paths"], self._types, strict=True))
             }
             if not {column for column, _ in self.container.arrays()} <= {COMMON, *range(len(types))}:
@@ -117,11 +117,11 @@ class Segment:
     def __len__(self) -> int:
         return self.files
 
-    def _seen(self, stored: Path) -> Path:
+    def _lake_path(self, stored: Path) -> Path:
         return stored if self.naming is None else self.naming.path(stored)
 
     def _rule(self, key: Key) -> Rule:
-        """What one of its arrays must be like."""
+        """Return the rule of an array."""
         column, name = key
         if name == "page/first_rows":
             return Rule(_I8)
@@ -203,7 +203,7 @@ class Segment:
         return Rule(kind, self._units(column, level))
 
     def _units(self, column: int, level: str) -> int:
-        """How many units there are of a kind, or byte strings of a name."""
+        """Number of units of a level, or of byte strings of a name."""
         match level:
             case "page":
                 return self.container.count((column, "page/first_rows"))
@@ -216,7 +216,7 @@ class Segment:
     # -- files -------------------------------------------------------------------------------
 
     def common(self, name: str) -> Array:
-        """An array that belongs to no column."""
+        """Return an array that belongs to no column."""
         return self.container.whole((COMMON, name))
 
     @cached_property
@@ -225,7 +225,7 @@ class Segment:
         return self.common("marks").reshape(-1, 2)
 
     def some(self, name: str, units: Array) -> Array:
-        """Some elements of an array that belongs to no column."""
+        """Return elements of an array that belongs to no column."""
         return self.container.take((COMMON, name), units)
 
     @cached_property
@@ -234,7 +234,7 @@ class Segment:
         return np.arange(len(self) + 1) if self.alone else self.common("firsts")
 
     def groups_of(self, files: Array) -> tuple[Array, Array]:
-        """How many row groups some files have, and all of them."""
+        """Return the number of row groups of some files, and all their row groups."""
         if self.alone:
             return np.ones(len(files), dtype=np.int64), files
         firsts = self.some("firsts", files)
@@ -244,12 +244,12 @@ class Segment:
         return counts, runs(firsts, counts)
 
     def rows_of(self, files: Array, counts: Array, groups: Array) -> Array:
-        """The rows of some files' row groups, of which each has ``counts``."""
+        """Return the rows of the row groups of some files, which have ``counts`` of them."""
         rows = self.some("group_rows", groups)
         ends = np.cumsum(counts)
         totals = np.concatenate(([0], np.cumsum(rows)))
         if not np.array_equal(totals[ends] - totals[ends - counts], self.some("rows", files)):
-            raise BadIndex("row groups have other rows than their files", self.container.name)
+            raise BadIndex("row counts of row groups and files differ", self.container.name)
         return rows
 
     @cached_property
@@ -260,7 +260,7 @@ class Segment:
         return firsts
 
     def chunks(self, file: int) -> Array:
-        """The chunks of a file, all row groups of a leaf one after the other."""
+        """Return the chunks of a file, by leaf and row group."""
         chunks = self._chunks.get(file)
         if chunks is None:
             near = self._neighbours(file)
@@ -302,18 +302,18 @@ class Segment:
             self._chunks[file] = chunks[first - firsts[0] : last - firsts[0]]
 
     def prepare(self) -> None:
-        """Fetch what every question needs, together; what is mapped needs no fetching."""
+        """Fetch the arrays that every query needs in one request; local segments need none."""
         names = ("marks", "kin", "rows", "firsts", "group_rows", "group_sizes", "chunk_counts")
         common = [(COMMON, name) for name in (*names, "kins/offsets", "kins/data")]
         self.container.load(common)
 
     def texts(self, name: str) -> pa.Array:
-        """Keys, versions or shells as byte strings."""
+        """Return keys, versions or shells as byte strings."""
         offsets, data = self.container.wholes([(COMMON, f"{name}/offsets"), (COMMON, f"{name}/data")])
         return join_bytes(offsets, data)
 
     def shell(self, kin: int) -> ParquetMetadata:
-        """The footer without row groups that some of the files share."""
+        """Return the footer without row groups of a schema number."""
         if kin not in self._shells:
             with parsing("schema", self.container.name):
                 shell = parse_footer(self.texts("kins")[kin].as_py(), self.container.name, None)
@@ -321,17 +321,17 @@ class Segment:
         return self._shells[kin]
 
     def _of_files(self) -> list[Array]:
-        """What is known of files and row groups: schemas, sizes, rows."""
+        """Return schema numbers, sizes and rows of files and row groups."""
         return self.container.wholes(_OF_FILES)
 
     def metadata(self, file: int, entry: ListedFile, path: str, footer: Footer) -> RecordedMetadata:
-        """A file's metadata, without its footer unless a part of the segment turns out to be damaged."""
+        """Return a file's metadata; its footer is read only if the segment is damaged."""
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
         kin, file_sizes, file_rows, group_rows, group_sizes = self._of_files()
         shell = self.shell(int(kin[file]))
         rows, sizes = group_rows[first:last], group_sizes.reshape(-1, 2)[first:last]
         if file_sizes[file] != entry.size or file_rows[file] != rows.sum():
-            raise BadIndex("a file's size or rows are another's", self.container.name)
+            raise BadIndex("recorded size or rows of a file are wrong", self.container.name)
         records = _Records(self, file, shell, footer)
         mark = hash(self.container.name)
         return RecordedMetadata(shell, path, entry.size, entry.version, rows, sizes, records, mark)
@@ -339,14 +339,14 @@ class Segment:
     # -- facts -------------------------------------------------------------------------------
 
     def has(self, level: str, ref: ColumnRef) -> bool:
-        """Whether there are facts about a column, in its own type or one that leads to it."""
+        """Whether there are facts about a column, in its type or one that widens to it."""
         column = self.columns.get(ref.path)
         return (
             column is not None and self._steps(column, ref) is not None and self._reader(column, level).exists
         )
 
     def facts(self, level: str, ref: ColumnRef, units: Array | None = None) -> ColumnFacts:
-        """What is known about a column in blocks, files or row groups: all of them, or some."""
+        """Return the facts about a column in all, or some, blocks, files or row groups."""
         column = self.columns.get(ref.path)
         steps = None if column is None else self._steps(column, ref)
         if column is None or steps is None or not self._reader(column, level).exists:
@@ -370,7 +370,7 @@ class Segment:
         return () if column.type == ref.type else widen(storage_type(column.type), storage_type(ref.type))
 
     def search(self, leaf: Leaf) -> UnitRuns | None:
-        """The files that may meet a leaf, by search."""
+        """Search for the files that may match a leaf."""
         column = self.columns.get(leaf.ref.path)
         if column is None or column.type is None:
             return None
@@ -379,13 +379,13 @@ class Segment:
     # -- pages -------------------------------------------------------------------------------
 
     def page_offsets(self, group: int, path: Path) -> PageIndex | None:
-        """Where the pages of a chunk are."""
+        """Return the page offsets of a chunk."""
         column = self.columns.get(path)
         span = None if column is None else self._pages(column, group)
         return None if column is None or span is None else self._page_index(column, group, *span)
 
     def page_offsets_of(self, file: int, group: int, leaves: Sequence[LeafColumn]) -> list[PageIndex | None]:
-        """Where the pages of some chunks of a file's row group are: from arrays of all pages, in few calls.
+        """Return the page offsets of some chunks of a file's row group, from arrays of all pages.
 
         ``group`` is numbered within the segment.
         """
@@ -450,9 +450,9 @@ class Segment:
         return True
 
     def _page_arrays(self, paths: Sequence[Path]) -> list[tuple[Array, ...]] | None:
-        """First page by row group; first rows, offsets and sizes of all pages; groups checked: of columns.
+        """Per column: first page by row group; first rows, offsets and sizes of all pages; checked groups.
 
-        None where one has no pages, or they are not worth having in memory.
+        None if a column has no pages, or if the arrays are too large.
         """
         missing = [path for path in paths if path not in self._arrays]
         if missing:
@@ -470,7 +470,7 @@ class Segment:
     def _check_chunks(
         self, file: int, group: int, pages: Sequence[tuple[LeafColumn, PageIndex, int]]
     ) -> None:
-        """Look at the pages of several chunks at once, and more closely where something seems wrong."""
+        """Check the pages of several chunks at once, and individually if a check fails."""
         begin, width = int(self.firsts[file]), int(self.firsts[file + 1] - self.firsts[file])
         chunks = self.chunks(file)[[leaf.index * width + group - begin for leaf, _, _ in pages]]
         start, dictionary = chunks["start"], chunks["dictionary"]
@@ -488,11 +488,11 @@ class Segment:
         for good, (leaf, index, last) in zip(sound.tolist(), pages, strict=True):
             _, first_rows, _, _, checked = self._arrays[leaf.path]
             if not good or (last < len(first_rows) and first_rows[last]):
-                self._check_places(index, self.columns[leaf.path], group, last)
+                self._check_page_offsets(index, self.columns[leaf.path], group, last)
             checked[group] = True
 
     def pages(self, group: int, ref: ColumnRef) -> PageFacts | None:
-        """The pages of a chunk and what they hold; None where the segment doesn't know."""
+        """Return the pages of a chunk with their facts; None if they are not recorded."""
         column = self.columns.get(ref.path)
         if column is None or column.type is None:
             return None
@@ -518,7 +518,7 @@ class Segment:
         found = PageIndex.without_statistics(rows, first_rows, offsets, sizes.astype(np.int64))
         checked = self._checked(column)
         if not checked[group]:
-            self._check_places(found, column, group, last)
+            self._check_page_offsets(found, column, group, last)
             checked[group] = True
         return found
 
@@ -529,10 +529,9 @@ class Segment:
         return found
 
     def page_count(self, ref: ColumnRef) -> int | None:
-        """How many pages of a column there are; None unless every row group that has rows has some.
+        """Number of pages of a column; None unless every row group with rows has some.
 
-        None, too, for a segment elsewhere of which so much would have to be fetched that looking at row
-        groups first is cheaper.
+        Also None for a remote segment if judging row groups first fetches less.
         """
         column = self.columns.get(ref.path)
         key = (-1 if column is None else column.number, "page/firsts")
@@ -549,7 +548,7 @@ class Segment:
         return self.container.count(first_rows)
 
     def column_pages(self, groups: Array, ref: ColumnRef) -> ColumnPages | None:
-        """The pages of a column in some row groups (rising), whose places among these are their units."""
+        """Return the pages of a column in row groups, in ascending order, whose positions are the units."""
         column = self.columns.get(ref.path)
         if column is None or column.type is None:
             return None
@@ -583,7 +582,7 @@ class Segment:
         offsets: Array,
         sizes: Array,
     ) -> None:
-        """Look at the pages of many row groups at once, and more closely where something seems wrong."""
+        """Check the pages of many row groups at once, and individually if a check fails."""
         checked = self._checked(column)
         if checked[groups].all():
             return
@@ -595,17 +594,17 @@ class Segment:
         sound = _sound_pages(counts, first_rows, offsets, sizes, low, high, self.common("group_rows")[groups])
         inside = after < self.container.count(key)
         sound[inside] &= self.container.take(key, after[inside]) == 0
-        # A loop over row groups, none of them in a sound index.
+        # A loop over row groups, without iterations for a valid index.
         for at in np.flatnonzero(~sound).tolist():
             self._page_index(column, int(groups[at]), int(firsts[at]), int(after[at]))
         checked[groups] = True
 
     def _chunk_ranges(self, column: ColumnEntry, groups: Array) -> tuple[Array, Array]:
-        """Where the chunks of a column begin and end; of a column stored twice, where both can be."""
+        """Return the byte ranges of a column's chunks; the intersection for a column stored twice."""
         files = np.searchsorted(self.firsts, groups, side="right") - 1
         kins = self.common("kin")[files]
         low, high = np.full(len(groups), -1, dtype=np.int64), np.full(len(groups), _MOST, dtype=np.int64)
-        # A loop over kinds of files: each has its own schema.
+        # A loop over schemas.
         for kin in np.unique(kins).tolist():
             mine = np.flatnonzero(kins == kin)
             owners = files[mine]
@@ -631,8 +630,8 @@ class Segment:
         spans = [(key, _CHUNK * number, _CHUNK * (number + 1)) for number in numbers.tolist()]
         return np.concatenate(self.container.slices(spans)).view(CHUNK)
 
-    def _check_places(self, found: PageIndex, column: ColumnEntry, group: int, last_page: int) -> None:
-        """Refuse pages outside their chunk, or that leave bytes or rows of it out."""
+    def _check_page_offsets(self, found: PageIndex, column: ColumnEntry, group: int, last_page: int) -> None:
+        """Refuse pages outside their chunk, or with gaps in its bytes or rows."""
         key = (column.number, "page/first_rows")
         if last_page < self.container.count(key):
             ((after,),) = self.container.slices([(key, last_page, last_page + 1)])
@@ -641,7 +640,7 @@ class Segment:
                     f"row group {group} has more pages of column {column.number}", self.container.name
                 )
         if not found.is_contiguous:
-            raise BadIndex(f"pages of column {column.number} are apart", self.container.name)
+            raise BadIndex(f"pages of column {column.number} have gaps", self.container.name)
         file = int(np.searchsorted(self.firsts, group, side="right")) - 1
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
         shell = self.shell(int(self.common("kin")[file]))
@@ -653,22 +652,22 @@ class Segment:
             raise BadIndex(error.reason, self.container.name) from error
 
     def page_span(self, group: int, path: Path) -> tuple[int, int] | None:
-        """The numbers of a chunk's first page and of the one past the last."""
+        """Return the numbers of a chunk's first page and of the page after its last."""
         column = self.columns.get(path)
         return None if column is None else self._pages(column, group)
 
     # -- aggregates --------------------------------------------------------------------------
 
     def nulls(self, level: str, ref: ColumnRef, units: Array) -> Array:
-        """How many NULLs there are in some files, row groups or pages; UNKNOWN where nobody counted."""
+        """Number of NULLs in some files, row groups or pages, or UNKNOWN."""
         return self._counts("nulls", level, ref, units)
 
     def nans(self, level: str, ref: ColumnRef, units: Array) -> Array:
-        """How many NaNs there are in some files, row groups or pages; UNKNOWN where nobody counted."""
+        """Number of NaNs in some files, row groups or pages, or UNKNOWN."""
         return self._counts("nans", level, ref, units)
 
     def rises(self, ref: ColumnRef, pages: Array) -> Array:
-        """In how many rows of pages a column is one more than in the row before; UNKNOWN if not counted."""
+        """Number of rows of pages whose value is one more than in the row before, or UNKNOWN."""
         return self._counts("rises", "page", ref, pages)
 
     def _counts(self, name: str, level: str, ref: ColumnRef, units: Array) -> Array:
@@ -680,28 +679,28 @@ class Segment:
         return np.full(len(units), UNKNOWN, dtype=np.int64)
 
     def blocks(self, level: str, ref: ColumnRef, units: Array) -> Blocks | None:
-        """The aggregates of some row groups ("group") or pages ("page"); None if there are none.
+        """Return the aggregates of some row groups ("group") or pages ("page"); None if there are none.
 
-        Pages are numbered as :meth:`page_span` has it.
+        Pages are numbered as in :meth:`page_span`.
         """
-        column = self._alike(ref)
-        found = None if column is None else self._kept.blocks(column.number, column.type, level, units)
+        column = self._same_keys(ref)
+        found = None if column is None else self._aggregates.blocks(column.number, column.type, level, units)
         return None if found is None else replace(found, type=ref.type)
 
     @cached_property
-    def _kept(self) -> SegmentAggregates:
+    def _aggregates(self) -> SegmentAggregates:
         return SegmentAggregates(self.container)
 
-    def _alike(self, ref: ColumnRef) -> ColumnEntry | None:
-        """A column whose stored keys are those of its type in the lake."""
+    def _same_keys(self, ref: ColumnRef) -> ColumnEntry | None:
+        """Return the column if its stored keys are those of its type in the lake."""
         column = self.columns.get(ref.path)
         steps = None if column is None else self._steps(column, ref)
         return None if steps is None or ref.via or any(_rescales(step) for step in steps) else column
 
     def sketches(self, kind: str, ref: ColumnRef, groups: Array) -> list[bytes | None] | None:
-        """The sketches of some row groups, None for one that has none; None if there are none at all."""
-        column = self._alike(ref)
-        return None if column is None else self._kept.sketches(column.number, kind, groups)
+        """Return the sketches of row groups, None for one without; None if the column has no sketches."""
+        column = self._same_keys(ref)
+        return None if column is None else self._aggregates.sketches(column.number, kind, groups)
 
     # -- bloom filters -----------------------------------------------------------------------
 
@@ -710,21 +709,21 @@ class Segment:
         return Filters(self.container)
 
     def has_own_blooms(self, path: Path) -> bool:
-        """Whether every filter that the files have of a column is here as well."""
+        """Whether all filters of a column in the files were copied."""
         column = self.columns.get(path)
         return column is not None and column.type is not None and self.own_blooms
 
     def absent(
         self, path: Path, hashes: Array, groups: Array, pages: Array | None = None
     ) -> FilterResult | None:
-        """In which of some row groups, or of their ``pages``, none of the values is; None without filters."""
+        """Rule out row groups, or their ``pages``, for some values; None without filters."""
         column = self.columns.get(path)
         return None if column is None else self._filters.rule_out(column.number, hashes, groups, pages)
 
     # -- back to a draft ---------------------------------------------------------------------
 
     def draft(self) -> Draft:
-        """All of it in memory, to be merged with others."""
+        """Load the segment into memory, to merge it with others."""
         chunks = self.common("chunks").view(CHUNK)
         return Draft(
             keys=[key.decode(errors="surrogateescape") for key in self.texts("keys").to_pylist()],
@@ -757,13 +756,13 @@ class Segment:
             )
             pages = Pages(np.diff(firsts), first_rows, offsets, sizes, level)
         blooms, page_blooms = (self._filters.stacks(number, kind) for kind in ("group_bloom", "page_bloom"))
-        sums, sketches = self._kept.sums(number, column.type), self._kept.all_sketches(number)
+        sums, sketches = self._aggregates.sums(number, column.type), self._aggregates.all_sketches(number)
         return ColumnDraft(column.type, groups, pages, blooms, page_blooms, origins, sums, sketches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Records:
-    """What a file's metadata asks its segment for."""
+    """The records of one file in a segment."""
 
     segment: Segment
     file: int
@@ -771,7 +770,7 @@ class _Records:
     footer: Footer
 
     def chunks(self, leaf: int) -> Array:
-        """The chunks of a leaf, one per row group; from the footer where the segment is damaged."""
+        """Return the chunks of a leaf, one per row group; from the footer if the segment is damaged."""
         segment = self.segment
         groups = int(segment.firsts[self.file + 1] - segment.firsts[self.file])
         try:
@@ -792,7 +791,7 @@ class _Records:
         return rows
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """What is known about a column in each row group; from the footer where the segment doesn't say."""
+        """Return the facts about a column in each row group; from the footer if they are not recorded."""
         firsts = self.segment.firsts
         damage = None
         try:
@@ -804,7 +803,7 @@ class _Records:
         return row_group_facts(self.footer(damage), ref)
 
     def page_offsets(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
-        """Where the pages of chunks of a row group are, as far as the segment knows."""
+        """Return the recorded page offsets of chunks of a row group."""
         first = int(self.segment.firsts[self.file])
         every = self.shell.leaves
         try:
@@ -817,10 +816,10 @@ class _Records:
 def _sound_pages(
     counts: Array, first_rows: Array, offsets: Array, sizes: Array, low: Array, high: Array, rows: Array
 ) -> Array:
-    """Per chunk, whether its pages follow each other without a gap, inside its bytes and its rows."""
+    """Per chunk, whether its pages are contiguous, and inside its bytes and rows."""
     ends = counts.cumsum()
     begins = ends - counts
-    # Each page begins where the one before it ends, and at no earlier row.
+    # Each page begins where the previous one ends, and not at an earlier row.
     good = np.ones(len(first_rows), dtype=bool)
     good[1:] = (offsets[1:] == (offsets + sizes)[:-1]) & (first_rows[1:] >= first_rows[:-1])
     good[begins] = first_rows[begins] == 0
@@ -831,7 +830,7 @@ def _sound_pages(
 
 
 def _rescales(step: Transform) -> bool:
-    """Whether a step makes other keys."""
+    """Whether a step changes keys."""
     return not isinstance(step, Same) and not (isinstance(step, Scale) and step.times == 1)
 
 

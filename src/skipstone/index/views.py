@@ -189,7 +189,7 @@ def _done(report: IndexReport) -> Iterator[str]:
     if report.adopted:
         yield f"{plural(report.adopted, 'file')} reused from an earlier job"
     if report.dropped:
-        yield f"{plural(report.dropped, 'file')} gone or changed"
+        yield f"{plural(report.dropped, 'file')} deleted or changed"
     if report.skipped:
         yield f"{plural(len(report.skipped), 'file')} could not be indexed"
 
@@ -198,8 +198,8 @@ def _done(report: IndexReport) -> Iterator[str]:
 
 _SHOWN_ADVICE, _SHOWN_LAYOUTS = 30, 6
 _EXPLAINED = (
-    "Skips are shares of rows: today's by the bounds of the sampled files, a layout's by the bounds of the "
-    "sampled rows in that order, in pages and row groups as large as today's."
+    "Skips are shares of rows: today's from the bounds of the sampled files, a layout's from the bounds of "
+    "the sampled rows in that order, with pages and row groups of today's size."
 )
 
 
@@ -245,7 +245,7 @@ def advice_tree(advice: Advice) -> ReportNode:
 def _sampled(advice: Advice) -> str:
     queries = plural(advice.understood, "query", "queries")
     if advice.synthetic:
-        queries = "no queries given, so values and ranges of every column"
+        queries = "no queries, so values and ranges of every column"
     refused = f", {count(len(advice.refused))} not understood" if advice.refused else ""
     files = f"{count(advice.sampled)} of {plural(advice.files, 'file')}"
     rows = f"{count(advice.sampled_rows)} of {plural(advice.rows, 'row')}"

@@ -43,7 +43,7 @@ STATUS = IndexStatus(
     files=100,
     covered=98,
     stale=3,
-    stale_such_as=("a.parquet (gone)", "b.parquet (changed)"),
+    stale_such_as=("a.parquet (deleted)", "b.parquet (changed)"),
     unknown_such_as=("b.parquet", "c.parquet"),
     segments=(SEGMENT,),
     sizes=Sizes(68, 1_600, 2_100, 40_000, 2_600_000, 4_000, 0, 40_000, 12_000, 232),
@@ -68,7 +68,7 @@ def test_text() -> None:
         s3://lake/events/_skipstone  version 3, format 1, written 2 h ago
         ├─ files    ███████████████████░  98 of 100 indexed
         │     not indexed  2 files: b.parquet, c.parquet
-        │     stale        3 entries, such as a.parquet (gone), b.parquet (changed)
+        │     stale        3 entries, such as a.parquet (deleted), b.parquet (changed)
         ├─ size     █░░░░░░░░░░░░░░░░░░░  2.7 MB, 6.1 % of the lake's 44.6 MB
         │     bloom filters      ███████████████████░  2.6 MB (96 %)
         │     pages              █░░░░░░░░░░░░░░░░░░░  40.0 kB (1.5 %)
@@ -126,7 +126,7 @@ def test_problems_come_before_what_is_missing() -> None:
 def test_it_fits(width: int) -> None:
     long = replace(
         STATUS,
-        place="s3://" + "x" * 300,
+        location="s3://" + "x" * 300,
         columns=(replace(USER, name="n" * 90, type=pa.struct([("a" * 50, pa.int8())])), AMOUNT),
         problems=("y" * 400,),
         options=replace(STATUS.options, columns=tuple(f"column_{i}" for i in range(300))),
@@ -161,7 +161,7 @@ def test_json() -> None:
 
 
 def test_html() -> None:
-    read = Reader(replace(STATUS, place="<ix>", problems=("it < that",))._repr_html_())
+    read = Reader(replace(STATUS, location="<ix>", problems=("it < that",))._repr_html_())
     assert {"<ix>", "it < that", "98 of 100 indexed", "2 files: b.parquet, c.parquet"} <= set(read.texts)
     assert set(read.tags) <= TAGS
     assert "no index" in Reader(NONE._repr_html_()).texts
@@ -186,7 +186,7 @@ def test_ages() -> None:
 
 def test_origins() -> None:
     assert str(Origins()) == "–"
-    assert str(Origins(footer=3, nowhere=1)) == "footer 75 %, nowhere 25 %"
+    assert str(Origins(footer=3, nowhere=1)) == "footer 75 %, none 25 %"
 
 
 class TestReport:
@@ -198,7 +198,7 @@ class TestReport:
             (
                 REPORT,
                 """
-                indexed 2 files, 98 already indexed; 2 files gone or changed
+                indexed 2 files, 98 already indexed; 2 files deleted or changed
                 read 412.9 kB in 6 requests, 73.0 ms; version 4 has 3 segments
                 """,
             ),

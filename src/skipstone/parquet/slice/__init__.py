@@ -1,8 +1,8 @@
-"""Page slices: read only the pages that hold some rows, and let pyarrow decode them.
+"""Page slices: read only the pages that contain some rows, and let pyarrow decode them.
 
-A slice is a valid Parquet file in memory: chosen pages as they are, the dictionary page where one of them
-needs it, and a fresh footer. ``plan`` says which bytes, ``pages`` checks what came, ``decode`` makes the file
-and reads it, ``columns`` brings them to the wanted rows.
+A slice is a valid Parquet file in memory: the selected pages unchanged, the dictionary page if one of them
+needs it, and a new footer. ``pages`` plans the byte ranges and checks the bytes, ``decode`` builds the file
+and reads it, ``columns`` cuts columns to the wanted rows, ``steps`` runs all of it.
 """
 
 from skipstone.parquet.slice.decode import (

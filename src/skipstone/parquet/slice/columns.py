@@ -1,7 +1,7 @@
-"""Decoded columns and tables: cut to the wanted rows, whatever their types, and nested ones put together.
+"""Cut decoded columns and tables of any type to the wanted rows, and merge nested columns.
 
-pyarrow pairs leaves by position, so leaves whose pages hold different rows must not be read together: they
-are read one by one, each as a chain of one-child levels, cut to the rows, and merged here.
+pyarrow pairs leaves by position, so leaves whose pages have different rows must not be read together: they
+are read individually, each as a chain of one-child levels, cut to the rows, and merged here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Pieces this long are kept as chunks without a copy; shorter ones are gathered.
+# Pieces of this length become chunks without a copy; shorter ones are gathered.
 _LONG_PIECE: Final = 4096
-# Rows in runs shorter than this, on average, are sooner taken one by one than run by run.
+# Runs shorter than this on average are faster to take row by row.
 _SCATTERED: Final = 64
 
 
@@ -36,36 +36,36 @@ class Cut:
     stops: NDArray[np.int64]
     rows: int
     places: NDArray[np.int64] | None = None
-    """Every position, where there are so many runs that their set has a list at hand."""
+    """All positions, if the row set has many runs and stores a list."""
 
     @property
     def stop(self) -> int:
-        """The position after the last wanted row."""
+        """Position after the last wanted row."""
         return int(self.stops[-1])
 
     @classmethod
     def joined(cls, cuts: Sequence[Cut], offsets: Sequence[int]) -> Cut:
-        """The wanted rows of columns that stand one after the other, each from its offset on."""
+        """Concatenate the wanted rows of consecutive columns, each at its offset."""
         starts = np.concatenate([cut.starts + offset for cut, offset in zip(cuts, offsets, strict=True)])
         stops = np.concatenate([cut.stops + offset for cut, offset in zip(cuts, offsets, strict=True)])
         return cls(starts, stops, sum(cut.rows for cut in cuts))
 
     def window(self, first: int, last: int) -> Cut:
-        """The wanted rows among those from ``first`` to ``last``, counted from there."""
+        """Return the wanted rows from ``first`` to ``last``, relative to ``first``."""
         inside = slice(self.stops.searchsorted(first, "right"), self.starts.searchsorted(last, "left"))
         starts = np.maximum(self.starts[inside], first) - first
         stops = np.minimum(self.stops[inside], last) - first
         return Cut(starts, stops, int((stops - starts).sum()))
 
     def at(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions of the chosen ones among the wanted rows."""
+        """Return the positions of chosen rows among the wanted ones."""
         if len(self.starts) == 1:
             return chosen + self.starts
         places = run.positions((self.starts, self.stops)) if self.places is None else self.places
         return places[chosen]
 
     def apply(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The column's wanted rows, in order."""
+        """Return the column's wanted rows, in order."""
         if self.rows == len(column):
             return column
         if len(self.starts) == 1:
@@ -76,7 +76,7 @@ class Cut:
         return pa.chunked_array(self._gathered(column), type=column.type)
 
     def apply_all(self, table: pa.Table) -> pa.Table:
-        """The wanted rows of columns that hold the same rows."""
+        """Return the wanted rows of columns with the same rows."""
         if self.rows == len(table):
             return table
         if len(self.starts) == 1:
@@ -87,7 +87,7 @@ class Cut:
         return list(zip(self.starts.tolist(), self.stops.tolist(), strict=True))
 
     def _gathered(self, column: pa.ChunkedArray) -> list[pa.Array]:
-        # Chunk by chunk: taking from a chunked column would first make one array of it, which can overflow.
+        # Chunk by chunk: take() on a chunked column first concatenates it, which can overflow.
         positions = run.positions((self.starts, self.stops)) if self.places is None else self.places
         lengths = np.array([len(chunk) for chunk in column.chunks], dtype=np.int64)
         ends = np.cumsum(lengths)
@@ -103,14 +103,14 @@ class Cut:
 
 
 def take_values(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
-    """Values at positions in any order, of any type: Arrow has no kernel for views."""
+    """Return values of any type at positions in any order: Arrow has no kernel for views."""
     wide = _WIDE.get(array.type)
     if wide is not None:
         return _take_views(array, positions).cast(wide).cast(array.type)
     try:
         return array.take(int_array(positions))
     except pa.ArrowNotImplementedError:
-        # Views inside other values: slices of them can be joined.
+        # Nested views: concatenate slices instead.
         rows = [array.slice(position, 1) for position in positions.tolist()]
         return pa.concat_arrays(rows) if rows else array.slice(0, 0)
 
@@ -119,7 +119,7 @@ _WIDE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary(
 
 
 def _take_views(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
-    """The chosen views over the same bytes; the caller copies the bytes they need out of them."""
+    """Return chosen views over the same bytes; the caller copies the bytes that they need."""
     valid, views, *data = array.buffers()
     chosen = np.frombuffer(views, dtype="V16")[array.offset : array.offset + len(array)][positions]
     if array.null_count:
@@ -130,7 +130,7 @@ def _take_views(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
 
 
 def cut_for(rows: RowSet, held: Sequence[tuple[int, int]] | None) -> Cut:
-    """Where the wanted rows are in a column that holds these intervals of rows, or all of them."""
+    """Return the positions of wanted rows in a column with these intervals of rows, or with all rows."""
     starts, stops = rows.runs()
     if held is None or len(held) == 1:
         offset = 0 if held is None else held[0][0]
@@ -138,7 +138,7 @@ def cut_for(rows: RowSet, held: Sequence[tuple[int, int]] | None) -> Cut:
         if offset:
             starts, stops = starts - offset, stops - offset
         return Cut(starts, stops, len(rows), places)
-    # Every run lies inside one interval, since neighbouring pages are one interval.
+    # Every run is inside one interval, because neighbouring pages form one interval.
     first, last = np.array(held, dtype=np.int64).T
     before = np.cumsum(last - first) - (last - first)
     owner = first.searchsorted(starts, "right") - 1
@@ -150,19 +150,19 @@ def cut_for(rows: RowSet, held: Sequence[tuple[int, int]] | None) -> Cut:
 
 
 def bare(rows: int) -> pa.Table:
-    """A table of no columns that still knows its number of rows."""
+    """Return a table without columns that has a number of rows."""
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
 def cut(table: pa.Table, rows: RowSet) -> pa.Table:
-    """The chosen rows of a table, whatever its types."""
+    """Filter the rows of a table of any types."""
     if rows.is_full:
         return table
     return cut_for(rows, None).apply_all(table) if table.num_columns else bare(len(rows))
 
 
 def take(table: pa.Table, positions: NDArray[np.int64]) -> pa.Table:
-    """Rows of a table at positions in any order, whatever its types."""
+    """Take rows of a table of any types, at positions in any order."""
     if not table.num_columns:
         return bare(len(positions))
     columns = [_taken(column, positions) for column in table.columns]
@@ -179,7 +179,7 @@ def _taken(column: pa.ChunkedArray, where: NDArray[np.int64]) -> pa.ChunkedArray
 
 
 def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
-    """Rows of a table at rising places, whatever its types."""
+    """Take rows of a table of any types, at positions in ascending order."""
     count = len(places)
     if count == table.num_rows:
         return table
@@ -195,18 +195,18 @@ def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
 
 
 class UnevenLeaves(Exception):
-    """Leaves of one field that don't agree on its rows, nulls or list lengths."""
+    """The leaves of a field have different rows, nulls or list lengths."""
 
 
 def merge(type: pa.DataType, chains: list[pa.Array], present: NDArray[np.bool_] | None = None) -> pa.Array:
-    """The column of ``type`` whose leaves, in order, are these chains.
+    """Merge chains, which are the leaves of ``type`` in order, into a column.
 
-    ``present`` is false where something above is null: what stands there says nothing.
+    ``present`` is false where a parent is null: values there are undefined.
     """
     if len({len(chain) for chain in chains}) > 1:
-        raise UnevenLeaves(f"its leaves have {sorted({len(chain) for chain in chains})} values")
+        raise UnevenLeaves(f"leaves have {sorted({len(chain) for chain in chains})} values")
     if leaf_count(type) == 1:
-        # Only the names of list items can differ: pyarrow forgets them where it prunes below a list.
+        # Only names of list items can differ: pyarrow drops them when it prunes below a list.
         (chain,) = chains
         return chain if chain.type == type else chain.cast(type)
     valid = _validity(chains, present)
@@ -240,16 +240,16 @@ def _validity(chains: list[pa.Array], present: NDArray[np.bool_] | None) -> NDAr
     for mask in masks[1:]:
         differs = mask != masks[0]
         if (differs if present is None else differs & present).any():
-            raise UnevenLeaves("its leaves have their nulls in different rows")
+            raise UnevenLeaves("leaves have nulls in different rows")
     return masks[0]
 
 
 def _offsets(chains: list[pa.Array]) -> NDArray[np.integer]:
-    """Where each list begins, counted from the first; the same in all chains."""
+    """Return the offsets of lists, relative to the first; the same in all chains."""
     starts = [chain.offsets.to_numpy() for chain in chains]
     rebased = [offsets - offsets[0] for offsets in starts]
     if not all(np.array_equal(rebased[0], offsets) for offsets in rebased[1:]):
-        raise UnevenLeaves("its leaves have lists of different lengths")
+        raise UnevenLeaves("leaves have lists of different lengths")
     first: NDArray[np.integer] = rebased[0]
     return first
 

@@ -1,4 +1,4 @@
-"""A slice as a valid Parquet file in memory: pages as they are and a fresh footer; pyarrow decodes it."""
+"""Build a slice as a valid Parquet file in memory, with unchanged pages and a new footer, and decode it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# What pyarrow raises for bytes that it can't decode.
+# Errors that pyarrow raises for bytes it can't decode.
 FAILURES: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
-# A slice of more rows than the first is decoded so many rows at a time, and only what is wanted is kept.
+# A slice with more rows than the first is decoded in batches of the second, which are cut at once.
 _MANY_ROWS: Final = 4 * 1024 * 1024
 _FEW_ROWS: Final = 65_536
 MAGIC: Final = b"PAR1"
@@ -39,7 +39,7 @@ _MORE_ROOM: Final = 64
 
 @dataclass(slots=True, eq=False)
 class SlicePart:
-    """Chosen pages of one row group, at hand and checked, and the rows that are wanted of them."""
+    """Selected pages of one row group, read and checked, and the wanted rows."""
 
     metadata: ParquetMetadata
     group: int
@@ -47,12 +47,12 @@ class SlicePart:
     chunks: dict[int, Chunk]
     rows: RowSet
     fields: Sequence[int]
-    """The file's top-level fields that they hold."""
+    """Their top-level fields in the file."""
     footer: FooterTemplate
     buffer: pa.Buffer
-    """What the pages were read into."""
+    """Buffer of the pages."""
     end: int
-    """Where they end in it."""
+    """End of the pages in the buffer."""
     pool: pa.MemoryPool | None = None
     """Memory pool to decode into; None is pyarrow's default."""
 
@@ -63,7 +63,7 @@ class SlicePart:
 def allocate(
     ranges: Iterable[ByteRange], room: int, pool: pa.MemoryPool | None
 ) -> tuple[pa.Buffer, list[memoryview]]:
-    """A buffer for the bytes of ranges as they stand in a slice, with room for a footer after them."""
+    """Allocate a buffer for the bytes of ranges as laid out in a slice, with space for a footer."""
     at = len(MAGIC)
     ends = [at := at + stop - start for start, stop in ranges]
     buffer = pa.allocate_buffer(at + room, pool)
@@ -74,18 +74,18 @@ def allocate(
 
 @dataclass(slots=True, eq=False)
 class FooterTemplate:
-    """What slices of row groups with the same codecs have in common in their footers."""
+    """The common parts of footers for row groups with the same codecs."""
 
     prefixes: list[bytes]
-    """What stands before the counts and places of each column chunk."""
+    """Bytes before the counts and offsets of each column chunk."""
     room: int
-    """How many bytes the footer of one row group takes at most."""
+    """Maximum bytes of a footer with one row group."""
 
     @classmethod
     def of(
         cls, metadata: ParquetMetadata, projection: SliceProjection, chunks: Iterable[ChunkPages]
     ) -> FooterTemplate:
-        """Made once for all row groups of files of one schema."""
+        """Return the template for chunks, cached per projection and codecs."""
         slots = projection.slots
         known = {chunk.leaf: chunk.codec for chunk in chunks}
         codecs = tuple([known[leaf] if wanted else 0 for leaf, wanted in slots])
@@ -101,10 +101,10 @@ class FooterTemplate:
 
 
 def file_of(part: SlicePart, rows: int) -> pa.Buffer:
-    """The file that holds a part as a row group of so many rows; its columns may differ in length.
+    """Build a file with a part as one row group of ``rows`` rows; columns may differ in length.
 
-    pyarrow gives at most that many rows of a column, and all rows of a column that has fewer. The file is
-    the buffer that the pages were read into, if they stand there as they must.
+    pyarrow returns at most that many rows of a column, and all rows of a column with fewer. The file is the
+    buffer that the pages were read into, if they are contiguous there.
     """
     places = [part.chunks[leaf].place if wanted else 0 for leaf, wanted in part.projection.slots]
     if ELSEWHERE in places:
@@ -118,7 +118,7 @@ def file_of(part: SlicePart, rows: int) -> pa.Buffer:
 
 
 def build_file(projection: SliceProjection, parts: Iterable[tuple[SlicePart, int]]) -> pa.Buffer:
-    """The file that holds each part as a row group of so many rows, put together of its pieces."""
+    """Build a file with each part as one row group, by copying the pieces."""
     pieces: list[bytes | memoryview] = [MAGIC]
     position = len(MAGIC)
     total = count = 0
@@ -134,7 +134,7 @@ def build_file(projection: SliceProjection, parts: Iterable[tuple[SlicePart, int
         _row_group(part, rows, places, footer)
         total += rows
         count += 1
-    # All in one join, since these can be many bytes.
+    # One join, because these can be many bytes.
     pieces += _footer(projection, total, count, footer)
     return pa.py_buffer(b"".join(pieces))
 
@@ -156,7 +156,7 @@ def _row_group(part: SlicePart, rows: int, places: Sequence[int], footer: list[b
 
 
 def _footer(projection: SliceProjection, rows: int, groups: int, footer: list[bytes]) -> list[bytes]:
-    """A footer around its row groups, and the end of the file."""
+    """Return the footer with its row groups, and the end of the file."""
     # Fields 3 and 4: the row count, and the row groups.
     head = [projection.head, b"\x16", c.integer(rows), b"\x19", c.list_head(c.STRUCT, groups)]
     whole = [*head, *footer, projection.tail]
@@ -176,12 +176,12 @@ def _prefix(metadata: ParquetMetadata, leaf: int, codec: int) -> bytes:
 
 
 def _chunk_end(values: int, size: int, offset: int) -> bytes:
-    """The end of a column chunk: fields 5, 6, 7 and 9 of its metadata, and both their ends."""
+    """Encode the end of a column chunk: fields 5, 6, 7 and 9 of its metadata, and both ends."""
     if (values | size | offset) >> _WIDE:
         length = c.integer(size)
         parts = (b"\x16", c.integer(values), b"\x16", length, b"\x16", length, b"\x26", c.integer(offset))
         return b"".join((*parts, b"\0\0"))
-    # Numbers of five bytes each, however small: one call in place of many.
+    # Five bytes per number, however small: one call instead of many.
     v, s, o = values << 1, size << 1, offset << 1
     s0, s1, s2, s3, s4 = s & 127 | 128, s >> 7 & 127 | 128, s >> 14 & 127 | 128, s >> 21 & 127 | 128, s >> 28
     # fmt: off
@@ -225,7 +225,7 @@ def open_reader(
     checksums: bool,
     metadata: pq.FileMetaData | None = None,
 ) -> pq.core.ParquetReader:
-    """pyarrow's reader of an open file; ``metadata`` saves parsing the footer."""
+    """Open pyarrow's reader of a file; ``metadata`` saves parsing the footer."""
     reader = pq.core.ParquetReader(pool)
     reader.open(
         source,
@@ -246,22 +246,22 @@ def open_file(data: pa.Buffer, pool: pa.MemoryPool | None, *, checksums: bool) -
 
 
 def decode_part(part: SlicePart, *, checksums: bool) -> pa.Table:
-    """The wanted rows of a part."""
+    """Decode the wanted rows of a part."""
     return Decoder(part, checksums=checksums).table()
 
 
 def decode_batches(part: SlicePart, rows: int, *, checksums: bool) -> Generator[pa.Table]:
-    """All rows of a part that has whole chunks, so many at a time."""
+    """Decode all rows of a part with whole chunks, in batches."""
     yield from Decoder(part, checksums=checksums).batches(rows)
 
 
 def decode_together(parts: Sequence[SlicePart], *, checksums: bool) -> pa.Table | None:
-    """The wanted rows of all parts, one after the other, decoded as one file.
+    """Decode the wanted rows of all parts as one file.
 
-    None if they are not alike, or if something is wrong with one: alone, each tells what.
+    None if the parts differ, or if one is damaged: decoding it alone raises a specific error.
     """
     projection = parts[0].projection
-    # Values without nesting only, of which page headers tell how many rows they are.
+    # Flat values only: their page headers have the number of rows.
     if not projection.flat or any(part.projection is not projection for part in parts):
         return None
     for part in parts:
@@ -269,7 +269,7 @@ def decode_together(parts: Sequence[SlicePart], *, checksums: bool) -> pa.Table 
         if len(chosen) > 1 or None in chosen:
             return None
     decoders = [Decoder(part, checksums=checksums) for part in parts]
-    # All that the pages hold: pyarrow begins a row group where the pages of the one before it end.
+    # All rows of the pages: pyarrow starts a row group where the pages of the previous one end.
     rows = [decoder.held for decoder in decoders]
     try:
         data = build_file(projection, zip(parts, rows, strict=True))
@@ -287,7 +287,7 @@ def decode_together(parts: Sequence[SlicePart], *, checksums: bool) -> pa.Table 
 
 
 class Decoder:
-    """One part being decoded."""
+    """Decodes one part."""
 
     __slots__ = ("_checksums", "_chunks", "_cuts", "_limit", "_opened", "_part", "_projection")
 
@@ -305,23 +305,23 @@ class Decoder:
                 cuts[key] = cut_for(part.rows, None if key is None else key.rows)
             proven = proven and chunk.proven
             held = max(held, chunk.rows)
-        # How many rows of each column are worth decoding. Where levels count the rows, one more than there
-        # should be, so that a page with more rows than its index says is noticed.
+        # Rows of each column to decode. If rows are counted by levels, one more than expected, so that a page
+        # with more rows than in its index is detected.
         self._limit: int = max([cut.stop for cut in cuts.values()]) if proven else held + 1
         self._opened: pq.core.ParquetReader | None = None
 
     @property
     def held(self) -> int:
-        """How many rows the pages hold, if all hold the same."""
+        """Number of rows of the pages, if it is the same for all columns."""
         return self._chunks[self._projection.leaves[0]].rows
 
     @property
     def cut(self) -> Cut:
-        """Where the wanted rows are in every column, if all hold the same rows."""
+        """Positions of the wanted rows in every column, if all have the same rows."""
         return self._cuts[self._chunks[self._projection.leaves[0]].chosen]
 
     def table(self, some: Sequence[int] | None = None) -> pa.Table:
-        """The wanted rows of all fields or some; those whose pages hold the same rows are read together."""
+        """Decode the wanted rows of all or some fields; fields with the same rows are read together."""
         fields = self._projection.fields
         if some is not None:
             fields = tuple([fields[place] for place in some])
@@ -334,7 +334,7 @@ class Decoder:
         return self._rows(fields).replace_schema_metadata(None)
 
     def _apart_table(self, fields: Sequence[Wanted]) -> pa.Table:
-        """The wanted rows of fields that can't all be read together."""
+        """Decode the wanted rows of fields that can't all be read together."""
         alike: dict[object, list[int]] = {}
         apart: list[int] = []
         for place, field in enumerate(fields):
@@ -355,7 +355,7 @@ class Decoder:
         return pa.Table.from_arrays(columns, schema=pa.schema(names))
 
     def rows_at(self, some: Sequence[int], chosen: NDArray[np.int64]) -> pa.Table:
-        """Of some flat fields the chosen ones among the wanted rows, decoded no further than the last."""
+        """Decode chosen rows of some flat fields, up to the last one."""
         fields = [self._projection.fields[place] for place in some]
         if not fields:
             return bare(len(chosen))
@@ -374,7 +374,7 @@ class Decoder:
         return pa.Table.from_arrays(columns, schema=pa.schema(names))
 
     def _first_rows(self, fields: Sequence[Wanted], positions: NDArray[np.int64]) -> pa.Table:
-        """The rows at rising positions of fields whose pages hold the same rows."""
+        """Decode the rows at ascending positions of fields whose pages have the same rows."""
         columns = [column for field in fields for column in field.columns]
         stop, held = positions.item(-1) + 1, 0
         batches = []
@@ -393,7 +393,7 @@ class Decoder:
         return taken(pa.Table.from_batches(batches), positions)
 
     def batches(self, rows: int) -> Generator[pa.Table]:
-        """All rows of all fields a few at a time, where whole chunks are at hand."""
+        """Decode all rows of all fields in batches; the part must have whole chunks."""
         for table in self._batches(self._projection.fields, rows):
             yield table.replace_schema_metadata(None)
 
@@ -407,7 +407,7 @@ class Decoder:
         return self._opened
 
     def _apart(self, field: Wanted) -> bool:
-        """Whether a field's leaves must be read one by one, or pyarrow could pair values of other rows."""
+        """Whether a field's leaves must be read individually: pyarrow could pair values of different rows."""
         chunks = [self._chunks[leaf] for leaf in field.leaves]
         return not all(chunk.proven for chunk in chunks) or len({chunk.chosen for chunk in chunks}) > 1
 
@@ -425,7 +425,7 @@ class Decoder:
         return target, pa.chunked_array([merged])
 
     def _target(self, field: Wanted) -> pa.Field:
-        """What the field is when pyarrow reads these leaves of it together."""
+        """Return the field as pyarrow reads these leaves together."""
         memo = self._part.metadata.kin.memo
         key = ("slice target", field.leaves)
         if key not in memo:
@@ -434,7 +434,7 @@ class Decoder:
         return memo[key]
 
     def _rows(self, fields: Sequence[Wanted]) -> pa.Table:
-        """The wanted rows of fields whose pages hold the same rows."""
+        """Decode the wanted rows of fields whose pages have the same rows."""
         cut = self._cuts[self._chunks[fields[0].leaves[0]].chosen]
         if self._limit <= _MANY_ROWS:
             return cut.apply_all(self._read(fields))
@@ -479,11 +479,11 @@ class Decoder:
                 raise self._corrupt(message, field.leaves[0], hint)
 
     def _blame(self, fields: Sequence[Wanted], error: Exception) -> CorruptFileError:
-        """The error, with the name of the first leaf that can't be read alone, or lacks rows."""
+        """Return the error for the first leaf that can't be read alone, or lacks rows."""
         pairs = [pair for field in fields for pair in zip(field.leaves, field.columns, strict=True)]
         for leaf, column in pairs if len(pairs) > 1 else ():
             try:
-                # A few rows at a time: whatever is wrong with them, they may be many.
+                # In small batches: a damaged leaf may claim many rows.
                 batches = self._reader().iter_batches(
                     _FEW_ROWS, row_groups=[0], column_indices=[column], use_threads=False
                 )
@@ -505,7 +505,7 @@ class Decoder:
 
 
 def _validate(fields: Sequence[Wanted], table: pa.Table) -> None:
-    """pyarrow pairs the leaves of a field without a look at whether they fit."""
+    """Validate nested columns: pyarrow pairs the leaves of a field without checking them."""
     for place, field in enumerate(fields):
         if field.leaves[1:]:
             table.column(place).validate()

@@ -1,7 +1,7 @@
-"""The pages of a row group that hold some rows of some leaves.
+"""The pages of a row group that contain some rows of some leaves.
 
-First which bytes to read: chosen pages, dictionary pages, whole chunks. Then what came: do the headers of the
-pages agree with the page index, and do they need the dictionary.
+First, the byte ranges to read: selected pages, dictionary pages, whole chunks. Then, checks of the bytes:
+whether page headers agree with the page index, and whether pages need the dictionary.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 DICTIONARY_ENCODINGS: Final = (2, 8)
 _PLAIN_DICTIONARY: Final = 2
-# The encodings of levels, which say nothing about the values: RLE and BIT_PACKED.
+# Encodings of levels, not of values: RLE and BIT_PACKED.
 _LEVELS: Final = frozenset({3, 4})
 _DATA_PAGES: Final = (0, 3)
-# A dictionary that may or may not be needed is fetched at once if it is no larger than this: reading on
-# costs an object store less than a millisecond, another request tens of them.
+# A dictionary that may be needed is read at once up to this size: reading on takes an object store less than
+# a millisecond, another request tens of them.
 SMALL_DICTIONARY: Final = 512 * 1024
 # parquet-mr up to 1.2.8 left the dictionary's header out of a chunk's size (PARQUET-816).
 _SHORT_CHUNKS_UNTIL: Final = (1, 2, 9)
@@ -51,19 +51,19 @@ class Use(Enum):
 
 
 class PageSelection(NamedTuple):
-    """Pages that hold some rows, as intervals of page numbers, and the rows they hold as intervals.
+    """Pages that contain some rows, as intervals of page numbers, and their rows as intervals.
 
-    The second tells columns apart that hold different rows.
+    The intervals of rows distinguish columns with different rows.
     """
 
     pages: tuple[Interval, ...]
     rows: tuple[Interval, ...]
     held: int
-    """How many rows they are."""
+    """Number of rows."""
 
 
 class Borders:
-    """The rows that pages begin at, the same for all columns of most row groups."""
+    """The first rows of pages, which are the same for all columns of most row groups."""
 
     __slots__ = ("count", "first_rows", "has_empty", "rows")
 
@@ -72,12 +72,12 @@ class Borders:
         self.count = first_rows.size
         self.rows = rows
         """The first row of each page, and the number of rows."""
-        # To pyarrow a page without rows is the chunk's end.
+        # pyarrow treats a page without rows as the end of the chunk.
         self.has_empty = bool(np.logical_or.reduce(first_rows[1:] == first_rows[:-1]))
 
     def choose(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> PageSelection | None:
-        """The pages that hold rows of these runs; None if that is every page."""
-        # Of pages that begin at one row the last is the one that has it; the others have no rows.
+        """Return the pages with rows of these runs; None for all pages."""
+        # Of pages that begin at the same row only the last has rows.
         at = self.rows
         if len(starts) == 1:
             first = bisect_right(at, starts.item(0), 0, self.count) - 1
@@ -103,10 +103,10 @@ class Borders:
 
 @dataclass(slots=True, eq=False)
 class ChunkPages:
-    """One chunk: all its bytes, and where its pages are; without ``borders`` it is read whole.
+    """One chunk: its byte range and its pages; without ``borders`` it is read in full.
 
-    ``dictionary`` is where the dictionary page is if there is one, ``fetched`` whether the first round
-    brings it, before the data.
+    ``dictionary`` is the byte range of the dictionary page, if any; ``fetched`` if the first round reads it,
+    before the data.
     """
 
     leaf: int
@@ -121,9 +121,9 @@ class ChunkPages:
 
 
 class LeafPlan:
-    """The ranges to read for one leaf; without ``chosen`` pages it is the whole chunk, in one range.
+    """The ranges to read for one leaf; without ``chosen`` pages the whole chunk, in one range.
 
-    Range ``i`` of the data holds the pages of ``spans[i]``.
+    Range ``i`` of the data has the pages of ``spans[i]``.
     """
 
     __slots__ = ("chosen", "chunk", "leaf", "ranges", "spans")
@@ -145,7 +145,7 @@ def slice_ranges(
     rows: RowSet,
     indexes: Mapping[int, PageIndex | None],
 ) -> list[ByteRange]:
-    """The ranges that ``slice_steps`` asks for first, in its order if the leaves are in its order."""
+    """Return the first ranges that ``slice_steps`` yields, in the order of the leaves."""
     plans = plan_leaves(chunk_pages(metadata, group, leaves, indexes), rows)
     return [span for plan in plans for span in plan.ranges]
 
@@ -156,17 +156,17 @@ def chunk_pages(
     leaves: Iterable[int],
     indexes: Mapping[int, PageIndex | None],
 ) -> tuple[ChunkPages, ...]:
-    """Where everything is in the chunks of these leaves."""
+    """Return the byte ranges and pages of the chunks of these leaves."""
     shape = shape_of(metadata)
     if shape is None:
-        # The fields can't be told apart, so the row group is read as it is.
+        # The schema can't be split into fields, so the row group is read in full.
         wanted, together, indexes = list(range(len(metadata.leaves))), set(), {}
     else:
         wanted = list(leaves)
         together = _read_together(shape, wanted)
     wholes = _whole_chunks(metadata, group, wanted)
     paged = [index for leaf in wanted if (index := indexes.get(leaf)) is not None and leaf not in together]
-    # All at once, as lists: of short arrays each call costs more than what it does.
+    # All at once, as lists: on short arrays calls cost more than work.
     all_rows, all_offsets, all_sizes, follows = _joined(paged)
     # Most writers begin the pages of all columns at the same rows.
     every_borders: list[Borders] = []
@@ -188,7 +188,7 @@ def chunk_pages(
         else:
             borders = Borders(index.first_rows, rows)
             every_borders += (borders,)
-        # Whatever is before the first data page; not every writer says that it is a dictionary page.
+        # Everything before the first data page: not every writer declares its dictionary page.
         dictionary, fetched = None, False
         if offsets[0] > whole.start:
             dictionary = range_of((whole.start, offsets[0]))
@@ -201,7 +201,7 @@ def chunk_pages(
 def _whole_chunks(
     metadata: ParquetMetadata, group: int, leaves: Sequence[int]
 ) -> list[tuple[ByteRange, int, Use | None]]:
-    """The bytes of chunks, their codecs, and which data pages need the dictionary page, if recorded."""
+    """Return the byte ranges of chunks, their codecs and, if recorded, their dictionary use."""
     layouts = metadata.chunk_layouts(group, leaves)
     writer, size = metadata.kin.writer, metadata.size
     if writer.application != "parquet-mr" or not () < writer.version < _SHORT_CHUNKS_UNTIL or not size:
@@ -213,7 +213,7 @@ def _whole_chunks(
 
 
 def _joined(indexes: Sequence[PageIndex]) -> tuple[list[int], list[int], list[int], list[bool]]:
-    """Pages of several chunks: first rows, offsets, sizes, and whether each follows the one before it."""
+    """Return first rows, offsets and sizes of the pages of chunks, and whether each follows the previous."""
     if not indexes:
         return [], [], [], []
     first_rows = np.concatenate([index.first_rows for index in indexes])
@@ -224,11 +224,11 @@ def _joined(indexes: Sequence[PageIndex]) -> tuple[list[int], list[int], list[in
 
 
 def plan_leaves(chunks: Sequence[ChunkPages], rows: RowSet) -> list[LeafPlan]:
-    """One plan per chunk, in their order."""
+    """Return one plan per chunk, in their order."""
     starts, stops = rows.runs()
     # Most writers begin the pages of all columns at the same rows.
     known: dict[Borders, PageSelection | None] = {}
-    # Lists are added to by +=, which is no call: this is done for every column of every row group.
+    # += on lists instead of append(): this runs for every column of every row group, and saves a call.
     plans: list[LeafPlan] = []
     for chunk in chunks:
         borders = chunk.borders
@@ -252,7 +252,7 @@ def plan_leaves(chunks: Sequence[ChunkPages], rows: RowSet) -> list[LeafPlan]:
 
 
 def _side_by_side(chunk: ChunkPages, pages: Iterable[Interval]) -> list[Interval]:
-    """Intervals of pages, cut where a page doesn't begin where the one before it ends."""
+    """Split intervals of pages at gaps between pages."""
     found = []
     for first, last in pages:
         start = first
@@ -265,7 +265,7 @@ def _side_by_side(chunk: ChunkPages, pages: Iterable[Interval]) -> list[Interval
 
 
 def _read_together(shape: SliceShape, leaves: Sequence[int]) -> set[int]:
-    """Leaves of fields whose leaves can only be read together, or their rows could differ."""
+    """Return the leaves of fields that must be read together, because their rows could differ."""
     owners = [shape.owners[leaf] for leaf in leaves]
     if len(set(owners)) == len(owners):
         return set()
@@ -274,7 +274,7 @@ def _read_together(shape: SliceShape, leaves: Sequence[int]) -> set[int]:
 
 
 def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
-    """What encoding statistics, else the list of encodings, say about a chunk's need of its dictionary."""
+    """Return a chunk's dictionary use, from its encoding statistics or its list of encodings."""
     try:
         details = metadata._detail(group, leaf)
     except CorruptFileError:
@@ -290,7 +290,7 @@ def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
         return Use.SOME
     if encodings.isdisjoint(DICTIONARY_ENCODINGS):
         return Use.NONE
-    # Writers of the old encoding mark the dictionary page with it too, so PLAIN would be a data page's.
+    # Writers of the old encoding list it for the dictionary page too, so PLAIN means a data page.
     return Use.ALL if encodings - _LEVELS == {_PLAIN_DICTIONARY} else Use.SOME
 
 
@@ -299,12 +299,12 @@ def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
 _DATA_PAGE: Final = 0
 _DICTIONARY_PAGE: Final = 2
 _DATA_PAGE_V2: Final = 3
-# Nearly all headers are shorter; one with long statistics is read again from the whole page.
+# Nearly all headers are shorter; one with long statistics is parsed again from the entire page.
 _HEADER: Final = 256
 WITHOUT_INDEX: Final = "page_index=False reads the column without its page index"
 
 ELSEWHERE: Final = -1
-"""The place of pieces that have to be put together."""
+"""Position of pieces that are not contiguous in the buffer."""
 
 # Thrift's compact protocol.
 _TRUE, _FALSE, _I32, _I64, _BINARY, _STRUCT = 1, 2, 5, 6, 8, 12
@@ -313,10 +313,10 @@ _LONGEST_VARINT: Final = 63
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """The bytes of one leaf in a slice, and how many values they hold.
+    """The bytes of one leaf in a slice, and their number of values.
 
-    ``rows`` is how many rows they must decode to. ``proven`` is false when only decoding can tell whether
-    they do, because repeated values have their rows in levels, whatever a page's header says.
+    ``rows`` is the number of rows they must decode to. ``proven`` is false if only decoding can verify that,
+    because rows of repeated values are encoded in levels.
     """
 
     chosen: PageSelection | None
@@ -325,14 +325,14 @@ class Chunk:
     rows: int
     proven: bool
     size: int
-    """Bytes of the pieces."""
+    """Total bytes of the pieces."""
     place: int
-    """Where the pieces begin in the buffer they were read into, if they stand there one after the other."""
+    """Position of the pieces in the buffer, if they are contiguous there."""
 
 
 @final
 class Missing(NamedTuple):
-    """What a second round must bring: the dictionary page of ``chunk``, or a whole chunk."""
+    """Ranges for a second round: the dictionary page of ``chunk``, or a whole chunk."""
 
     plan: LeafPlan
     ranges: list[ByteRange]
@@ -340,13 +340,13 @@ class Missing(NamedTuple):
 
 
 class _OddChunk(Exception):
-    """Pages that are laid out in a way that only a sequential reader understands."""
+    """Pages with a layout that only a sequential reader supports."""
 
 
 def open_leaf(
     metadata: ParquetMetadata, group: int, plan: LeafPlan, bodies: Sequence[memoryview], place: int
 ) -> Chunk | Missing:
-    """Check what the first round brought for a leaf to a place, and say what is still missing."""
+    """Check the bytes that the first round read for a leaf, and return the chunk, or what is missing."""
     if plan.chosen is None:
         rows, (body,) = metadata.row_group_rows.item(group), bodies
         values = metadata.chunks(plan.leaf)[group].num_values
@@ -360,7 +360,7 @@ def open_leaf(
 def complete(
     metadata: ParquetMetadata, group: int, missing: Missing, bodies: Sequence[memoryview]
 ) -> Chunk | Missing:
-    """Put together what both rounds brought; a dictionary that is none asks for the whole chunk."""
+    """Combine the bytes of both rounds; an invalid dictionary page requires the whole chunk."""
     chunk = missing.chunk
     if chunk is None:
         return open_leaf(metadata, group, missing.plan, bodies, ELSEWHERE)
@@ -392,7 +392,7 @@ def _open_pages(
     values = total = 0
     coded = False
     empty: list[tuple[int, int, int]] = []
-    # Page by page, since each header has to be decoded.
+    # Page by page: each header must be decoded.
     for number, (first, last) in enumerate(plan.spans):
         body, start = data[number], offsets[first]
         for page in range(first, last):
@@ -432,7 +432,7 @@ def _open_pages(
 
 
 def _without(bodies: Sequence[memoryview], empty: list[tuple[int, int, int]]) -> list[memoryview]:
-    """The bodies less their pages without values, which pyarrow would take for the end of the chunk."""
+    """Remove pages without values, which pyarrow would treat as the end of the chunk."""
     pieces = []
     for place, body in enumerate(bodies):
         last = 0
@@ -443,15 +443,15 @@ def _without(bodies: Sequence[memoryview], empty: list[tuple[int, int, int]]) ->
     return pieces
 
 
-# Kind, compressed bytes, values (none for what is not a data page), rows if the page counts them, encoding,
-# and the bytes of the header itself. A plain tuple, since one is made for every page that is read.
+# Kind, compressed bytes, values (None for other than data pages), rows if the page has them, encoding, and
+# bytes of the header itself. A plain tuple, because one is created for every page read.
 Head: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None, int]
 
 
 def _data_page(
     metadata: ParquetMetadata, group: int, leaf: int, body: memoryview, at: int, size: int
 ) -> tuple[int, int | None, int | None]:
-    """Values, rows if the page counts them, and encoding of a data page."""
+    """Return the values, the rows if the page has them, and the encoding of a data page."""
     found = page_head(body, at, at + size)
     if found is None:
         try:
@@ -465,14 +465,14 @@ def _data_page(
         message = f"a page of {length} + {compressed} bytes, its page index says {size}"
         raise _bad_index(metadata, group, leaf, message)
     if count is None:
-        raise _bad_index(metadata, group, leaf, f"a page of type {kind} where data should be")
+        raise _bad_index(metadata, group, leaf, f"page has type {kind} instead of a data page")
     return count, rows, encoding
 
 
 def page_head(data: memoryview, at: int, stop: int) -> Head | None:  # noqa: C901
-    """The header of a page laid out as all writers known do it; None for what only Thrift can judge.
+    """Parse a page header in the layout of all known writers; None if only Thrift can parse it.
 
-    Field by field without a call, since this is done for every page that is read.
+    Field by field without calls, because this runs for every page read.
     """
     kind = compressed = values = rows = encoding = None
     depth = field = top = inner = 0
@@ -565,7 +565,7 @@ def _thrift_head(body: memoryview, at: int, stop: int) -> Head:
 
 
 def _dictionary(body: memoryview, held: int) -> memoryview:
-    """The dictionary page without what follows it, of so many bytes."""
+    """Return the dictionary page in some bytes, without what follows it."""
     try:
         kind, size, _, _, _, length = page_head(body, 0, held) or _thrift_head(body, 0, held)
     except CorruptFileError as error:

@@ -1,8 +1,7 @@
-"""What a slice's footer says about the chosen fields, whatever the rows: made once per schema.
+"""The row-independent parts of a slice's footer for selected fields, built once per schema.
 
-The slice's schema has the chosen top-level fields with all their leaves, copied from the file's footer as
-they are. Leaves that are not wanted get an empty chunk and are never read: so it is pyarrow that prunes
-nested fields, in its own way.
+The slice's schema has the selected top-level fields with all their leaves, copied unchanged from the file's
+footer. Unwanted leaves get an empty chunk and are never read, so nested fields are pruned by pyarrow.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TYPE, _NUM_CHILDREN = 1, 5
 
 @dataclass(frozen=True, slots=True)
 class TopField:
-    """A top-level field: its raw schema elements, its leaves, and whether they can be read one by one."""
+    """A top-level field: its raw schema elements, its leaves, and whether they can be read individually."""
 
     raw: bytes
     elements: int
@@ -41,14 +40,14 @@ class TopField:
 
 @dataclass(frozen=True, slots=True)
 class SliceShape:
-    """All top-level fields of a file, and for each leaf which field it belongs to."""
+    """All top-level fields of a file, and the field of each leaf."""
 
     fields: tuple[TopField, ...]
     owners: tuple[int, ...]
 
 
 def shape_of(metadata: ParquetMetadata) -> SliceShape | None:
-    """The shape of a file, None when its footer can't be taken apart so; made once per footer."""
+    """Return the shape of a file, computed once per schema; None if its footer can't be split into fields."""
     if "slice shape" not in metadata.kin.memo:
         metadata.kin.memo["slice shape"] = _shape(metadata)
     found: SliceShape | None = metadata.kin.memo["slice shape"]
@@ -56,7 +55,7 @@ def shape_of(metadata: ParquetMetadata) -> SliceShape | None:
 
 
 def leaf_count(type: pa.DataType) -> int:
-    """How many stored columns a type has."""
+    """Number of stored columns of a type."""
     import pyarrow as pa
 
     if isinstance(type, pa.BaseExtensionType):
@@ -99,7 +98,7 @@ def _top_fields(footer: bytes, schema: pa.Schema) -> list[TopField]:
 
 
 def _schema_list(data: bytes) -> tuple[int, int]:
-    """How many elements the schema has, and where the first begins."""
+    """Return the number of schema elements, and the position of the first."""
     position = field = 0
     while data[position]:
         head = data[position]
@@ -118,7 +117,7 @@ def _schema_list(data: bytes) -> tuple[int, int]:
 
 
 def _element(data: bytes, position: int) -> tuple[bool, int, int]:
-    """Whether the element at a position is a leaf, how many children it has, and where it ends."""
+    """Return whether the element at a position is a leaf, its number of children, and its end."""
     field = children = 0
     typed = False
     while data[position]:
@@ -134,7 +133,7 @@ def _element(data: bytes, position: int) -> tuple[bool, int, int]:
 
 
 def _number(data: bytes, position: int, last: int, step: int) -> tuple[int, int]:
-    """A field's number: the last one's and a step, or written out when the step is zero."""
+    """Decode a field's number: the previous one plus a step, or a varint if the step is zero."""
     if step:
         return last + step, position
     number, position = read_varint(data, position)
@@ -149,7 +148,7 @@ def _fits(schema: pa.Schema, number: int, leaves: int) -> bool:
 
 
 def _mergeable(type: pa.DataType) -> bool:
-    """Whether a column of this type can be put together of leaves that were read one by one."""
+    """Whether a column of this type can be merged from leaves read individually."""
     import pyarrow as pa
 
     if leaf_count(type) == 1:
@@ -167,7 +166,7 @@ _GEO: Final = (LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One field of the output: its wanted leaves in the file, and which columns of the slice they are."""
+    """One field of the output: its wanted leaves in the file, and their columns in the slice."""
 
     leaves: tuple[int, ...]
     columns: tuple[int, ...]
@@ -175,7 +174,7 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class SliceProjection:
-    """The chosen fields in output order, and the slice's footer before and after its row groups.
+    """The selected fields in output order, and the slice's footer before and after its row groups.
 
     ``slots`` has one entry per column of the slice: the leaf of the file, and whether it is wanted.
     """
@@ -185,15 +184,15 @@ class SliceProjection:
     head: bytes
     tail: bytes
     flat: bool
-    """Whether every field is one column of values."""
+    """Whether every field is one flat column."""
     row_group: bytes = field(init=False)
-    """What a row group begins with: the head of its list of columns."""
+    """Start of a row group: the header of its list of columns."""
     leaves: list[int] = field(init=False)
     """The wanted leaves of the file, field by field."""
     columns: list[int] = field(init=False)
-    """The columns of the slice that they are."""
+    """Their columns in the slice."""
     footers: dict[tuple[int, ...], Any] = field(default_factory=dict)
-    """What is known of footers for the codecs of a row group's chunks."""
+    """Footer templates by the codecs of a row group's chunks."""
 
     def __post_init__(self) -> None:
         self.row_group = b"\x19" + c.list_head(c.STRUCT, len(self.slots))
@@ -204,7 +203,7 @@ class SliceProjection:
 def projection_of(
     metadata: ParquetMetadata, fields: Sequence[int], leaves: Collection[int] | None
 ) -> SliceProjection | None:
-    """The projection of these fields, None when the footer can't be taken apart."""
+    """Return the projection of these fields; None if the footer can't be split into fields."""
     key = ("slice projection", tuple(fields), None if leaves is None else frozenset(leaves))
     if key not in metadata.kin.memo:
         shape = shape_of(metadata)
@@ -214,7 +213,7 @@ def projection_of(
 
 
 def wanted_leaves(all_leaves: Sequence[int], leaves: Collection[int] | None) -> tuple[int, ...]:
-    """The leaves of a field that are asked for; a field of which none is named is read whole."""
+    """Return the wanted leaves of a field; all of them if none is named."""
     if leaves is None:
         return tuple(all_leaves)
     return tuple(leaf for leaf in all_leaves if leaf in leaves) or tuple(all_leaves)
@@ -229,7 +228,7 @@ def _projection(
     if schema is not None:
         pruned = _pruned_schema(schema, fields, len(shape.fields))
         if pruned is None:
-            # Not to be told apart: keep every field, as pyarrow would see them.
+            # Ambiguous: keep every field, as pyarrow would.
             kept = range(len(shape.fields))
         schema = pruned or schema
     slots: list[tuple[int, bool]] = []
@@ -242,7 +241,7 @@ def _projection(
         places[number] = Wanted(chosen, tuple(leaf + first for leaf in chosen))
     entries = {} if schema is None else {_ARROW_SCHEMA: schema}
     if any(metadata.leaves[leaf].logical.kind in _GEO for leaf, _ in slots):
-        # Their reference systems may be defined in another entry.
+        # Coordinate reference systems may be defined in another entry.
         entries = {**pairs, **entries}
     return SliceProjection(
         fields=tuple(places[number] for number in fields),
@@ -260,7 +259,7 @@ def _projection(
 
 
 def _pruned_schema(value: bytes, fields: Sequence[int], count: int) -> bytes | None:
-    """The Arrow schema that a writer stored, with some fields only; None when it doesn't fit."""
+    """Return the stored Arrow schema with some fields only; None if it does not match."""
     import pyarrow as pa
 
     try:
@@ -280,7 +279,7 @@ def _head(raw: Sequence[bytes], elements: int) -> bytes:
 
 
 def _tail(entries: dict[bytes, bytes], created_by: str) -> bytes:
-    """Fields 5 and 6 of a footer whose last field was 4."""
+    """Encode fields 5 and 6 of a footer after field 4."""
     pairs = [
         c.structure([(1, c.BINARY, c.binary(key)), (2, c.BINARY, c.binary(value))])
         for key, value in entries.items()
@@ -288,5 +287,5 @@ def _tail(entries: dict[bytes, bytes], created_by: str) -> bytes:
     fields = [(6, c.BINARY, c.binary(created_by.encode()))]
     if pairs:
         fields.insert(0, (5, c.LIST, c.listing(c.STRUCT, pairs)))
-    # The reader goes by the writer's name where a writer was wrong.
+    # Readers use the writer's name to work around its defects.
     return c.open_structure([(number - 4, kind, value) for number, kind, value in fields]) + c.STOP

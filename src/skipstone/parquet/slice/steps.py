@@ -1,4 +1,4 @@
-"""One slice from beginning to end: ranges out, bytes in, a table at last."""
+"""Run a slice: yields byte ranges, is sent their bytes, and returns a table."""
 
 from __future__ import annotations
 
@@ -44,10 +44,9 @@ def slice_steps(
 ) -> Generator[list[ByteRange], list[bytes], pa.Table]:
     """Read some rows of some top-level fields of a row group: yields ranges, is sent their bytes.
 
-    ``rows`` counts from the row group's first row. A leaf without a page index is read whole. ``leaves``
-    prunes nested fields as pyarrow does; a field none of whose leaves is named is read whole. There is a
-    second round only for a dictionary page that turns out to be needed, or for a chunk whose pages are
-    not where its page index says.
+    ``rows`` counts from the row group's first row. A leaf without a page index is read in full. ``leaves``
+    prunes nested fields as pyarrow does; a field without named leaves is read in full. There is a second
+    round only for a dictionary page that turns out to be needed, or for a chunk whose page index is wrong.
     """
     distinct = tuple(dict.fromkeys(fields))
     if not distinct:
@@ -71,13 +70,13 @@ def slice_steps(
 
 @dataclass(slots=True, eq=False)
 class RowGroupPages:
-    """Where everything is that some fields of a row group are read from, whatever the rows: made once."""
+    """The byte ranges and pages of some fields of a row group, independent of rows."""
 
     metadata: ParquetMetadata
     group: int
     fields: Sequence[int]
     projection: SliceProjection | None
-    """None for a schema that can't be taken apart."""
+    """None for a schema that can't be split into fields."""
     footer: FooterTemplate | None
     chunks: tuple[ChunkPages, ...]
 
@@ -90,7 +89,7 @@ class RowGroupPages:
         leaves: Collection[int] | None,
         indexes: Mapping[int, PageIndex | None],
     ) -> RowGroupPages:
-        """The pages of distinct top-level fields, or of some leaves of them."""
+        """Return the pages of distinct top-level fields, or of some of their leaves."""
         projection = projection_of(metadata, fields, leaves)
         if projection is None:
             return cls(metadata, group, fields, None, None, chunk_pages(metadata, group, (), indexes))
@@ -100,7 +99,7 @@ class RowGroupPages:
 
 
 class Need(NamedTuple):
-    """Ranges of the file, and where their bytes are to be put."""
+    """Ranges of the file to read, and the memory for their bytes."""
 
     ranges: list[ByteRange]
     views: list[memoryview]
@@ -114,10 +113,10 @@ def part_steps(
     *,
     checksums: bool = False,
 ) -> Generator[Need, None, SlicePart | pa.Table]:
-    """``slice_steps`` up to decoding, so that several parts can be decoded as one.
+    """Run ``slice_steps`` up to decoding, so that several parts can be decoded together.
 
-    ``plans`` are those of the rows. A row group whose schema can't be taken apart comes decoded. Bytes are
-    read to their places in the slice, which is one buffer: large ones are costly to make.
+    ``plans`` are for the rows. A row group whose schema can't be split into fields is returned decoded. Bytes
+    are read directly into the slice's buffer, because large buffers are expensive to allocate.
     """
     metadata, group, projection = pages.metadata, pages.group, pages.projection
     ranges = [span for plan in plans for span in plan.ranges]
@@ -147,7 +146,7 @@ def part_steps(
 def _second_round(
     metadata: ParquetMetadata, group: int, missing: list[Missing]
 ) -> Generator[Need, None, dict[int, Chunk]]:
-    """Fetch what is missing; what is missing after that stays in the list."""
+    """Fetch missing ranges; what is still missing afterwards stays in the list."""
     ranges = [span for state in missing for span in state.ranges]
     _, bodies = allocate(ranges, 0, None)
     yield Need(ranges, bodies)
@@ -182,7 +181,7 @@ def _check_lengths(
 
 
 class _SparseFile(io.RawIOBase):
-    """A file of which some parts are there, each at its place, and the rest is zeros."""
+    """A file with some parts at their offsets; the rest is zeros."""
 
     def __init__(self, parts: list[tuple[int, bytes | memoryview]]) -> None:
         super().__init__()
@@ -209,7 +208,7 @@ class _SparseFile(io.RawIOBase):
         start = min(self._position, self._size)
         stop = self._size if size is None or size < 0 else min(start + size, self._size)
         out = bytearray(stop - start)
-        # Chunks don't overlap in a sound file; in others the later part stands.
+        # Chunks don't overlap in a valid file; in others the later part wins.
         for at, data in self._parts[max(bisect_right(self._starts, start) - 1, 0) :]:
             if at >= stop:
                 break
@@ -230,7 +229,7 @@ def read_as_it_is(
     *,
     checksums: bool,
 ) -> pa.Table:
-    """The rows of the fields, with whole chunks of all leaves at hand."""
+    """Decode the rows of the fields from whole chunks of all leaves."""
     parts: list[tuple[int, bytes | memoryview]]
     parts = [(plan.ranges[0].start, body) for plan, body in zip(plans, bodies, strict=True)]
     end = max((plan.ranges[0].stop for plan in plans), default=4)
