@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Unmerged states held in memory.
 _MAX_UNMERGED = 64
 # Functions that find the range of the even bins of a histogram.
-_ENDS = ("least number", "greatest number")
+_ENDS = ("smallest number", "largest number")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -168,7 +168,7 @@ def _var(measures: _Measures, aggregate: Aggregate, *, root: bool) -> BoundOutpu
     return BoundOutput(aggregate, measure, partial(answers.variances, ddof=aggregate.options, root=root))
 
 
-def _extreme(measures: _Measures, aggregate: Aggregate, *, greatest: bool, nan: bool = True) -> BoundOutput:
+def _extreme(measures: _Measures, aggregate: Aggregate, *, maximum: bool, nan: bool = True) -> BoundOutput:
     ref = measures.ref(aggregate.columns[0])
     if nan:
         _check_ordered(ref, aggregate)
@@ -176,13 +176,13 @@ def _extreme(measures: _Measures, aggregate: Aggregate, *, greatest: bool, nan: 
         check_binned(ref.type, ref.name)
     measure = measures.blocks(ref, Facet.COUNT | Facet.MIN_MAX)
     return BoundOutput(
-        aggregate, measure, partial(answers.extremes if nan else _extremes_of_numbers, greatest=greatest)
+        aggregate, measure, partial(answers.extremes if nan else _extremes_of_numbers, maximum=maximum)
     )
 
 
-def _extremes_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
+def _extremes_of_numbers(blocks: Blocks, *, maximum: bool) -> pa.Array:
     count = np.where(blocks.has, blocks.count - blocks.nans, 0)
-    return answers.extremes(replace(blocks, count=count, nans=np.zeros_like(count)), greatest=greatest)
+    return answers.extremes(replace(blocks, count=count, nans=np.zeros_like(count)), maximum=maximum)
 
 
 def _approx_distinct(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
@@ -247,11 +247,11 @@ _BINDERS: dict[str, Callable[[_Measures, Aggregate], BoundOutput]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,
-    "min": partial(_extreme, greatest=False),
-    "max": partial(_extreme, greatest=True),
+    "min": partial(_extreme, maximum=False),
+    "max": partial(_extreme, maximum=True),
     # The range of even histogram bins, which NaN is never in.
-    "least number": partial(_extreme, greatest=False, nan=False),
-    "greatest number": partial(_extreme, greatest=True, nan=False),
+    "smallest number": partial(_extreme, maximum=False, nan=False),
+    "largest number": partial(_extreme, maximum=True, nan=False),
     "var": partial(_var, root=False),
     "var_pop": partial(_var, root=False),
     "stddev": partial(_var, root=True),

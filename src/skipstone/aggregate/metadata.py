@@ -121,17 +121,17 @@ class MetadataAnswer:
 
     def members_of(self, share: int) -> RowSet:
         """Rows of a share that are proven members."""
-        units, mine = self.units, self.units.of_share(share)
+        units, indexes = self.units, self.units.of_share(share)
         if units.shares[share].members is None:
             return RowSet.all(units.shares[share].rows.total)
-        inside = units.ranges(share, mine[~self.cover.outside[mine]])
+        inside = units.ranges(share, indexes[~self.cover.outside[indexes]])
         return inside | self.inside[share] if share in self.inside else inside
 
     def _live(self, share: int) -> RowSet:
         """Rows of a share that may qualify."""
         if share not in self._live_rows:
-            rows, mine = self.units.shares[share].rows, self.units.of_share(share)
-            dead = mine[~self.alive[mine]]
+            rows, indexes = self.units.shares[share].rows, self.units.of_share(share)
+            dead = indexes[~self.alive[indexes]]
             if len(dead):
                 rows = rows - self.units.ranges(share, dead)
             self._live_rows[share] = rows - self.outside[share] if share in self.outside else rows
@@ -139,12 +139,12 @@ class MetadataAnswer:
 
     def _certain(self, share: int) -> RowSet:
         """Rows of a share that certainly qualify, in known groups."""
-        mine, proven = self.units.of_share(share), self.units.shares[share].proven
+        indexes, proven = self.units.of_share(share), self.units.shares[share].proven
         if not self.cached:
             return RowSet.none(proven.total)
         if share not in self._certain_rows:
             proven = proven & self.members_of(share)
-            mixed = mine[~self.keys.fixed[mine]]
+            mixed = indexes[~self.keys.fixed[indexes]]
             self._certain_rows[share] = proven - self.units.ranges(share, mixed) if len(mixed) else proven
         return self._certain_rows[share]
 
@@ -161,8 +161,8 @@ class MetadataAnswer:
         incomplete = self.alive & ~complete
         for share, mixed in self.units.by_share(incomplete):
             left = self._live(share)
-            mine = self.units.of_share(share)
-            done = mine[complete[mine]]
+            indexes = self.units.of_share(share)
+            done = indexes[complete[indexes]]
             if len(done):
                 left = left - self.units.ranges(share, done)
             if isinstance(measure, BlockMeasure) and self.cached:
@@ -260,8 +260,8 @@ class MetadataAnswer:
         counts = np.where(self.alive, units.candidates, 0)
         for rows in (self.outside, doubtful):
             for share, removed in rows.items():
-                mine = units.of_share(share)
-                counts[mine] -= removed.counts(units.starts[mine], units.stops[mine])
+                indexes = units.of_share(share)
+                counts[indexes] -= removed.counts(units.starts[indexes], units.stops[indexes])
         # Units without remaining rows may have no key.
         indexes = np.flatnonzero(counts > 0)
         states = GroupStates(0, self.keys.take(indexes), counts[indexes], len(indexes))
@@ -336,7 +336,7 @@ def _read_together(answers: Sequence[MeasureAnswer]) -> list[MeasureAnswer]:
 
 def _includes(rows: RowsByShare, others: RowsByShare) -> bool:
     """Whether ``rows`` is a superset of ``others``."""
-    return all(share in rows and mine.issubset(rows[share]) for share, mine in others.items())
+    return all(share in rows and subset.issubset(rows[share]) for share, subset in others.items())
 
 
 def _size(rows: RowsByShare) -> int:

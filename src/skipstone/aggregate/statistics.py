@@ -35,7 +35,7 @@ _PAGE_INDEX_WEIGHT = 50_000
 
 def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array) -> Blocks:
     """Available aggregates of a column in some row groups, which must be ascending."""
-    parts = [_of_part(part, ref, mine) for part, mine in by_part(survey, units)]
+    parts = [_of_part(part, ref, indexes) for part, indexes in by_part(survey, units)]
     blocks = Blocks.concat(parts) if parts else Blocks.unknown(ref.type, 0)
     override = survey.given.get(ref.path)
     if override is not None:
@@ -47,10 +47,10 @@ def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array
         return blocks
     # A column with a single value, or only NULLs, has all facets.
     facts, rows = survey.facts(ref).take(units), survey.rows[units]
-    for value, mine in constant_values(facts, missing):
+    for value, indexes in constant_values(facts, missing):
         order = np.arange(len(blocks))
-        order[mine] = len(blocks) + np.arange(len(mine))
-        constant = constant_blocks(facts.type, value, rows[mine], facets)
+        order[indexes] = len(blocks) + np.arange(len(indexes))
+        constant = constant_blocks(facts.type, value, rows[indexes], facets)
         blocks = Blocks.concat([blocks, constant]).take(order)
     return blocks
 
@@ -114,17 +114,17 @@ def constant_values(facts: ColumnFacts, candidates: Array) -> list[tuple[pa.Scal
     by_key: dict[Key, list[int]] = {}
     for key, at in zip(keys, indexes.tolist(), strict=True):
         by_key.setdefault(key, []).append(at)
-    return result + [(from_key(facts.type, key), np.array(mine)) for key, mine in by_key.items()]
+    return result + [(from_key(facts.type, key), np.array(members)) for key, members in by_key.items()]
 
 
 def sketch_blobs(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> list[bytes | None]:
     """Sketches of a column in some row groups, which must be ascending; None where the index has none."""
     sketches: list[bytes | None] = []
-    for part, mine in by_part(survey, units):
+    for part, numbers in by_part(survey, units):
         blobs = None
         if isinstance(part, Recorded) and ref.path not in survey.given:
-            blobs = part.segment.sketches(kind, ref, part.groups[mine])
-        sketches += [None] * len(mine) if blobs is None else blobs
+            blobs = part.segment.sketches(kind, ref, part.groups[numbers])
+        sketches += [None] * len(numbers) if blobs is None else blobs
     return sketches
 
 
@@ -143,8 +143,8 @@ class UnitKeys:
         for ref in refs:
             values = constant_values(units.survey.facts(ref).take(units.group), all_units)
             positions = np.full(len(units), -1, dtype=np.int64)
-            for number, (_, mine) in enumerate(values):
-                positions[mine] = number
+            for number, (_, indexes) in enumerate(values):
+                positions[indexes] = number
             fixed = fixed & (positions >= 0)
             # A loop, since there are few values and they can be of any type.
             type = plain_type(ref.type)
@@ -169,12 +169,12 @@ class MemberPages:
 
 
 def member_pages(
-    files: Files, units: Units, share: int, mine: Array, members: Members, refs: Sequence[ColumnRef]
+    files: Files, units: Units, share: int, indexes: Array, members: Members, refs: Sequence[ColumnRef]
 ) -> MemberPages:
     """Judge the pages of id columns in some units of a share."""
     survey, task = units.survey, units.shares[share].task
     total = units.shares[share].rows.total
-    groups = units.group[mine].tolist()
+    groups = units.group[indexes].tolist()
     indexed = {
         (group, ref.path): pages
         for group in groups
@@ -266,18 +266,18 @@ def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> 
 
 
 def sequential_anti_join(
-    units: Units, share: int, mine: Array, refs: Sequence[ColumnRef]
+    units: Units, share: int, indexes: Array, refs: Sequence[ColumnRef]
 ) -> SequentialAntiJoin | None:
     """Membership test by row position for some units, or None unless all their ids are sequential."""
     members = units.shares[share].members
     assert members is not None
-    groups = units.group[mine].tolist()
+    groups = units.group[indexes].tolist()
     by_path: dict[Path, SequentialIds] = {}
     for ref in refs:
         if ref.path not in members.columns:
             continue
         runs = _sequential_ids(units.survey, groups, ref) if len(ref.path) == 1 else None
-        if runs is None or (runs.stops - runs.starts).sum() != units.rows[mine].sum():
+        if runs is None or (runs.stops - runs.starts).sum() != units.rows[indexes].sum():
             return None
         by_path[ref.path] = runs
     return SequentialAntiJoin(members, by_path)

@@ -77,11 +77,11 @@ class Units:
         rows = survey.rows[group]
         candidates, proven = rows.copy(), rows.copy()
         for number, share in enumerate(shares):
-            mine = slice(int(firsts[number]), int(firsts[number + 1]))
+            indexes = slice(int(firsts[number]), int(firsts[number + 1]))
             for selected, counts_per_unit in ((share.rows, candidates), (share.proven, proven)):
                 if not selected.is_full:
-                    counts_per_unit[mine] = selected.counts(
-                        survey.starts[group[mine]], survey.stops[group[mine]]
+                    counts_per_unit[indexes] = selected.counts(
+                        survey.starts[group[indexes]], survey.stops[group[indexes]]
                     )
         owner = np.repeat(np.arange(len(shares)), counts)
         return cls(survey, tuple(shares), firsts, owner, group, rows, candidates, proven)
@@ -141,10 +141,10 @@ def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
         return Cover(inside, outside)
     owners = np.array([id(share.members) for share in units.shares], dtype=np.uint64)[units.share]
     for key, members in sets.items():
-        mine = np.flatnonzero(owners == key)
-        facts = {ref.path: units.survey.facts(ref).take(units.group[mine]) for ref in refs}
-        cover = members.cover(facts, len(mine))
-        inside[mine], outside[mine] = cover.inside, cover.outside
+        indexes = np.flatnonzero(owners == key)
+        facts = {ref.path: units.survey.facts(ref).take(units.group[indexes]) for ref in refs}
+        cover = members.cover(facts, len(indexes))
+        inside[indexes], outside[indexes] = cover.inside, cover.outside
     return Cover(inside, outside)
 
 
@@ -200,16 +200,16 @@ def by_part(survey: Survey, units: Array) -> Iterator[tuple[SurveyPart, Array]]:
     first = 0
     for part in survey.parts:
         last = first + len(part.rows)
-        mine = units[(units >= first) & (units < last)] - first
-        if len(mine):
-            yield part, mine
+        numbers = units[(units >= first) & (units < last)] - first
+        if len(numbers):
+            yield part, numbers
         first = last
 
 
 def part_of(survey: Survey, group: int) -> tuple[SurveyPart, int]:
     """Survey part of a row group, and its number in the part."""
-    ((part, mine),) = by_part(survey, np.array([group]))
-    return part, int(mine[0])
+    ((part, numbers),) = by_part(survey, np.array([group]))
+    return part, int(numbers[0])
 
 
 def is_overridden(survey: Survey, group: int, path: Path) -> bool:

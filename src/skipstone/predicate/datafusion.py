@@ -320,11 +320,11 @@ def _call(name: str, expr: Expr) -> tree.Expr:
     return tree.Call(name, tuple(_value(arg) for arg in expr.rex_call_operands()))
 
 
-def _substring(least: int, name: str, expr: Expr) -> tree.Expr:
+def _substring(minimum: int, name: str, expr: Expr) -> tree.Expr:
     text, *bounds = expr.rex_call_operands()
     numbers = [_constant(bound).scalar.as_py() for bound in bounds if _is_constant(bound)]
     # Engines disagree on smaller positions and lengths.
-    if len(numbers) != 1 + least or len(bounds) != len(numbers) or numbers[0] < least or numbers[-1] < 0:
+    if len(numbers) != 1 + minimum or len(bounds) != len(numbers) or numbers[0] < minimum or numbers[-1] < 0:
         raise TranslationError
     return tree.Call(name, (_value(text), *map(tree.lit, numbers)))
 

@@ -368,8 +368,8 @@ def _compare_fine(op: tree.CompareOp, x: Any, v: Any, t: Any, *, rounded_up: boo
     if op in ("<", ">="):
         less = x < v if rounded_up else (x < v) | (x <= t)
         return less if op == "<" else ~less
-    most = (x <= v) & (x < t) if rounded_up else x <= v
-    return most if op == "<=" else ~most
+    less_or_equal = (x <= v) & (x < t) if rounded_up else x <= v
+    return less_or_equal if op == "<=" else ~less_or_equal
 
 
 def _substring(call: tree.Call) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ from typing import Literal as Choice
 import pyarrow as pa
 
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError
-from skipstone.predicate.values import shown, structure_key, to_scalar, value_array
+from skipstone.predicate.values import preview, structure_key, to_scalar, value_array
 
 if TYPE_CHECKING:
     import datafusion
@@ -550,7 +550,7 @@ def col(name: str, *fields: str) -> Column:
     """
     for part in (name, *fields):
         if not isinstance(part, str):
-            raise PredicateError(f"{shown(part)} is not a column name", hint="pass a string")
+            raise PredicateError(f"{preview(part)} is not a column name", hint="pass a string")
     return Column((name, *fields))
 
 
@@ -580,15 +580,15 @@ class _ColumnFunction:
 
 def _text(value: object, method: str) -> str | bytes:
     if not isinstance(value, (str, bytes)):
-        raise TypeMismatchError(f"{method} needs a string, not {shown(value)}")
+        raise TypeMismatchError(f"{method} needs a string, not {preview(value)}")
     return value
 
 
 def _like(arg: Expr, pattern: str, escape: str | None, *, ignore_case: bool) -> Predicate:
     if not isinstance(pattern, str):
-        raise TypeMismatchError(f"LIKE pattern must be a string, not {shown(pattern)}")
+        raise TypeMismatchError(f"LIKE pattern must be a string, not {preview(pattern)}")
     if escape is not None and not (isinstance(escape, str) and len(escape) == 1):
-        raise PredicateError(f"escape must be one character or None, not {shown(escape)}")
+        raise PredicateError(f"escape must be one character or None, not {preview(escape)}")
     return Like(arg, pattern, escape, ignore_case)
 
 
@@ -614,7 +614,8 @@ def condition(value: object) -> Predicate:
     if value is None or isinstance(value, bool):
         return Constant(value)
     raise PredicateError(
-        f"{shown(value)} is not a condition", hint="compare a column with it, or pass SQL to skipstone.parse"
+        f"{preview(value)} is not a condition",
+        hint="compare a column with it, or pass SQL to skipstone.parse",
     )
 
 

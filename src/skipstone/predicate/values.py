@@ -24,7 +24,7 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise PredicateError(
-            f"isin needs a list of values, not {shown(values)}", hint="wrap the value in a list"
+            f"isin needs a list of values, not {preview(values)}", hint="wrap the value in a list"
         )
     scalars = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
     items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
@@ -62,14 +62,14 @@ def to_scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
             return pa.scalar(decimal.Decimal(cast("int", value)))
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise TypeMismatchError(f"{shown(value)} can't be used as a literal: {error}") from error
+        raise TypeMismatchError(f"{preview(value)} can't be used as a literal: {error}") from error
 
 
 def _is_wide(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63
 
 
-def shown(value: object) -> str:
+def preview(value: object) -> str:
     """Shortened repr of a user's value, safe for any object (Python refuses to print very long integers)."""
     try:
         return shorten(repr(value), 80)

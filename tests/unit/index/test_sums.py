@@ -103,8 +103,8 @@ def answers(blocks: Blocks) -> list[Any]:
         sums(blocks),
         averages(blocks),
         variances(blocks, 1, root=True),
-        extremes(blocks, greatest=False),
-        extremes(blocks, greatest=True),
+        extremes(blocks, maximum=False),
+        extremes(blocks, maximum=True),
     )
     return list(zip(*(map(str, column) for column in columns), strict=True))
 

@@ -75,17 +75,17 @@ def counts(blocks: Blocks) -> pa.Array:
     return pa.array(blocks.count, pa.int64())
 
 
-def extremes(blocks: Blocks, *, greatest: bool) -> pa.Array:
+def extremes(blocks: Blocks, *, maximum: bool) -> pa.Array:
     """Minima or maxima in the column's type; NaN is the largest value."""
     storage = storage_type(blocks.type)
-    keys = blocks.upper if greatest else blocks.lower
+    keys = blocks.upper if maximum else blocks.lower
     empty = blocks.count == 0
     if key_space(storage).kind is Kind.BYTES:
         values = _from_bytes(keys, storage, ~empty)
     elif pa.types.is_decimal(storage):
         values = to_decimals(_from_words(keys), storage, ~empty)
     elif key_space(storage).kind is Kind.FLOAT:
-        is_nan = blocks.nans > 0 if greatest else ~blocks.has
+        is_nan = blocks.nans > 0 if maximum else ~blocks.has
         values = pa.array(np.where(is_nan, np.nan, keys), mask=empty).cast(storage)
     elif pa.types.is_boolean(storage):
         values = pa.array(keys != 0, mask=empty)

@@ -135,8 +135,8 @@ class Blocks:
             fold(self.parts, starts),
             infinite,
             fold(self.squares, starts),
-            least_or_greatest(lower, new_starts, greatest=False),
-            least_or_greatest(upper, new_starts, greatest=True),
+            min_or_max(lower, new_starts, maximum=False),
+            min_or_max(upper, new_starts, maximum=True),
             reduce_blocks(np.logical_or, self.has, starts, empty=False),
         )
 
@@ -327,32 +327,32 @@ def _multiply(parts: Array, counts: Array) -> Array:
 # -- by kind of key ----------------------------------------------------------------------------
 
 
-def _integers(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _integers(keys: Array, starts: Array, facets: Facet) -> dict[str, Any]:
     lower, upper = min_max(keys, starts)
     arrays: dict[str, Any] = {"lower": lower, "upper": upper}
-    if wanted & Facet.SUM:
+    if facets & Facet.SUM:
         largest = max(-int(lower.min(initial=0)), int(upper.max(initial=0)))
         arrays["limbs"] = integer_sums(keys, starts, largest)
-    if wanted & Facet.SQUARES:
+    if facets & Facet.SQUARES:
         arrays["squares"] = exact_squares(integer_terms(keys), starts)
     return arrays
 
 
-def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
-    summed = bool(wanted & Facet.SUM)
+def _floats(keys: Array, starts: Array, facets: Facet) -> dict[str, Any]:
+    summed = bool(facets & Facet.SUM)
     lower, upper, parts = min_max_and_sums(keys, starts) if summed else (*min_max(keys, starts), None)
     if np.isnan(lower).any():
         is_nan = np.isnan(keys)
         nans = reduce_blocks(np.add, is_nan, starts, empty=0, dtype=np.int64)
         lengths = run_lengths(starts, len(keys)) - nans
-        return _floats(keys[~is_nan], np.cumsum(lengths) - lengths, wanted) | {"nans": nans}
+        return _floats(keys[~is_nan], np.cumsum(lengths) - lengths, facets) | {"nans": nans}
     # Adding zero normalizes -0.0 to 0.0.
     arrays: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0}
     arrays["nans"] = np.zeros(len(starts), dtype=np.int64)
     arrays["has"] = run_lengths(starts, len(keys)) > 0
     if summed:
         arrays |= _huge_float_sums(keys, starts) if parts is None else {"parts": parts}
-    if wanted & Facet.SQUARES:
+    if facets & Facet.SQUARES:
         largest = max(-float(lower.min(initial=0.0)), float(upper.max(initial=0.0)))
         arrays |= _float_squares(keys, starts, largest)
     return arrays
@@ -379,27 +379,27 @@ def _float_squares(keys: Array, starts: Array, largest: float) -> dict[str, Any]
     return {"squares": np.vstack([squares, np.where(overflows, np.inf, 0.0)])}
 
 
-def _byte_strings(column: ColumnMeasure, starts: Array, wanted: Facet) -> dict[str, Any]:
-    if not wanted & Facet.MIN_MAX:
+def _byte_strings(column: ColumnMeasure, starts: Array, facets: Facet) -> dict[str, Any]:
+    if not facets & Facet.MIN_MAX:
         return {}
     chunks = [key.cast(pa.large_binary()).drop_null() for key in byte_keys(column.chunks).chunks]
     keys = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
     return dict(zip(("lower", "upper"), min_max(keys, starts), strict=True))
 
 
-def _decimals(column: ColumnMeasure, type: pa.DataType, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _decimals(column: ColumnMeasure, type: pa.DataType, starts: Array, facets: Facet) -> dict[str, Any]:
     """Aggregates of decimals of more than 64 bits."""
     none = pa.array([], type)
     words = np.concatenate([decimal_limbs(chunk.drop_null()) for chunk in (*column.chunks, none)])
     arrays: dict[str, Any] = {}
-    if wanted & Facet.MIN_MAX:
+    if facets & Facet.MIN_MAX:
         has = run_lengths(starts, len(words)) > 0
-        for name, greatest in (("lower", False), ("upper", True)):
-            rows = extreme_rows(words, starts, greatest=greatest)
+        for name, maximum in (("lower", False), ("upper", True)):
+            rows = extreme_rows(words, starts, maximum=maximum)
             arrays[name] = binary_keys(to_decimals(rows.T, type, has)).cast(pa.large_binary())
-    if wanted & Facet.SUM:
+    if facets & Facet.SUM:
         arrays["limbs"] = decimal_sums(words, starts)
-    if wanted & Facet.SQUARES:
+    if facets & Facet.SQUARES:
         terms = [np.ldexp(words[:, k].astype(np.float64), 32 * k) for k in range(words.shape[1])]
         arrays["squares"] = exact_squares(terms, starts)
     return arrays
@@ -408,32 +408,32 @@ def _decimals(column: ColumnMeasure, type: pa.DataType, starts: Array, wanted: F
 # -- minima and maxima ---------------------------------------------------------------------------
 
 
-def least_or_greatest(keys: Bounds, starts: Array, *, greatest: bool) -> Bounds:
+def min_or_max(keys: Bounds, starts: Array, *, maximum: bool) -> Bounds:
     """Smallest or largest key of each block, NULL or 0 if it is empty; NaN wins."""
     if not isinstance(keys, pa.Array):
-        return reduce_blocks(np.maximum if greatest else np.minimum, keys, starts, empty=0)
+        return reduce_blocks(np.maximum if maximum else np.minimum, keys, starts, empty=0)
     coded = keys.dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(len(order))
-    best = least_or_greatest(ranks[coded.indices.to_numpy()], starts, greatest=greatest)
+    best = min_or_max(ranks[coded.indices.to_numpy()], starts, maximum=maximum)
     empty = run_lengths(starts, len(keys)) == 0
     indexes = order[best] if len(order) else best
     return coded.dictionary.take(pa.array(indexes, mask=empty))
 
 
 def min_max(keys: Bounds, starts: Array) -> tuple[Bounds, Bounds]:
-    """Smallest and largest key of each block, as in :func:`least_or_greatest`."""
+    """Smallest and largest key of each block, as in :func:`min_or_max`."""
     if isinstance(keys, pa.Array) and len(keys) >= _LARGE_BLOCK * len(starts):
         # For large blocks this is faster than sorting all byte strings.
         edges = [*starts.tolist(), len(keys)]
         pairs = [pc.min_max(keys.slice(a, b - a)) for a, b in pairwise(edges)]
-        least, greatest = (pa.array([e[name].as_py() for e in pairs], keys.type) for name in ("min", "max"))
-        return least, greatest
-    return least_or_greatest(keys, starts, greatest=False), least_or_greatest(keys, starts, greatest=True)
+        low, high = (pa.array([e[name].as_py() for e in pairs], keys.type) for name in ("min", "max"))
+        return low, high
+    return min_or_max(keys, starts, maximum=False), min_or_max(keys, starts, maximum=True)
 
 
-def extreme_rows(words: Array, starts: Array, *, greatest: bool) -> Array:
+def extreme_rows(words: Array, starts: Array, *, maximum: bool) -> Array:
     """Smallest or largest row of ``[row, word]`` in each block; the last word is the most significant."""
     lengths = run_lengths(starts, len(words))
     limits = np.iinfo(words.dtype)
@@ -441,7 +441,7 @@ def extreme_rows(words: Array, starts: Array, *, greatest: bool) -> Array:
     tied = np.ones(len(words), dtype=bool)
     for k in reversed(range(words.shape[1])):
         # Only rows that tie for the best in the more significant words are compared.
-        candidates = np.where(tied, words[:, k], limits.min if greatest else limits.max)
-        result[:, k] = least_or_greatest(candidates, starts, greatest=greatest)
+        candidates = np.where(tied, words[:, k], limits.min if maximum else limits.max)
+        result[:, k] = min_or_max(candidates, starts, maximum=maximum)
         tied &= candidates == np.repeat(result[:, k], lengths)
     return result

@@ -102,10 +102,10 @@ class NumberSpans:
         # the last that doesn't begin after it.
         first = np.searchsorted(other.highs, self.lows, side="left")
         counts = np.maximum(np.searchsorted(other.lows, self.highs, side="right") - first, 0)
-        mine = np.repeat(np.arange(len(self)), counts)
-        theirs = np.arange(len(mine)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-        lows = np.maximum(self.lows[mine], other.lows[theirs])
-        return NumberSpans(self.space, lows, np.minimum(self.highs[mine], other.highs[theirs]))
+        left = np.repeat(np.arange(len(self)), counts)
+        right = np.arange(len(left)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        lows = np.maximum(self.lows[left], other.lows[right])
+        return NumberSpans(self.space, lows, np.minimum(self.highs[left], other.highs[right]))
 
     def complement(self) -> NumberSpans:
         floor, ceiling = self.space.limits

@@ -249,8 +249,8 @@ class RunSet(IntSet):
 
     def _relative(self, start: int, stop: int) -> run.Runs:
         """Half-open runs in [start, stop), relative to ``start``."""
-        mine = self._between(start, stop - 1)
-        firsts, lasts = ((side - np.uint64(start)).view(np.int64) for side in (mine.firsts, mine.lasts))
+        inside = self._between(start, stop - 1)
+        firsts, lasts = ((side - np.uint64(start)).view(np.int64) for side in (inside.firsts, inside.lasts))
         return firsts, lasts + 1
 
     def _flags(self, low: int, high: int) -> Array:

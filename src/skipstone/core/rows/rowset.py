@@ -360,8 +360,8 @@ class RowSet:
             return NotImplemented
         if self is other:
             return True
-        mine = (self.total, self._size, self._run_count)
-        if mine != (other.total, other._size, other._run_count):
+        summary = (self.total, self._size, self._run_count)
+        if summary != (other.total, other._size, other._run_count):
             return False
         if self._bitmap is not None and other._bitmap is not None:
             return bool(self._bitmap == other._bitmap)

@@ -65,7 +65,7 @@ def test_whole_numbers(numbers: list[int]) -> None:
     assert averages(blocks).to_pylist() == [sum(numbers) / len(numbers)]
     exact = [Fraction(n) for n in numbers]
     assert variances(blocks, 1, root=False).to_pylist() == [near(statistics.variance(exact))]
-    assert (extremes(blocks, greatest=False)[0].as_py(), extremes(blocks, greatest=True)[0].as_py()) == (
+    assert (extremes(blocks, maximum=False)[0].as_py(), extremes(blocks, maximum=True)[0].as_py()) == (
         min(numbers),
         max(numbers),
     )
@@ -126,8 +126,8 @@ def test_nothing_is_null() -> None:
         for found in (
             sums(blocks),
             averages(blocks),
-            extremes(blocks, greatest=True),
-            extremes(blocks, greatest=False),
+            extremes(blocks, maximum=True),
+            extremes(blocks, maximum=False),
         ):
             assert told(found) == ["None", "None"]
     assert variances(blocks_of([5, 5, 5], pa.int8(), (0, 1)), 1, root=False).to_pylist() == [None, 0.0]
@@ -139,8 +139,8 @@ def test_nan_and_infinity() -> None:
     blocks = blocks_of(values, pa.float64(), (0, 2, 4, 6, 8, 9, 12))
     assert told(sums(blocks)) == ["nan", "inf", "nan", "nan", "0.0", "inf", "-inf"]
     assert told(averages(blocks)) == ["nan", "inf", "nan", "nan", "0.0", "1e+308", "-inf"]
-    assert told(extremes(blocks, greatest=False)) == ["1.0", "1.0", "-inf", "nan", "0.0", "1e+308", "-inf"]
-    assert told(extremes(blocks, greatest=True)) == ["nan", "inf", "inf", "nan", "0.0", "1e+308", "-inf"]
+    assert told(extremes(blocks, maximum=False)) == ["1.0", "1.0", "-inf", "nan", "0.0", "1e+308", "-inf"]
+    assert told(extremes(blocks, maximum=True)) == ["nan", "inf", "inf", "nan", "0.0", "1e+308", "-inf"]
     assert told(variances(blocks, 0, root=False)) == ["nan", "nan", "nan", "nan", "0.0", "inf", "nan"]
 
 
@@ -156,8 +156,8 @@ def test_decimals() -> None:
         blocks = blocks_of(values, type)
         assert told(sums(blocks)) == ["-1.84"]
         assert told(averages(blocks)) == ["-0.613333"]
-        assert told(extremes(blocks, greatest=True)) == ["1.25"]
-        assert extremes(blocks, greatest=False).type == type
+        assert told(extremes(blocks, maximum=True)) == ["1.25"]
+        assert extremes(blocks, maximum=False).type == type
         exact = [Fraction(v) for v in values if v is not None]
         assert variances(blocks, 1, root=False).to_pylist() == [near(statistics.variance(exact))]
     assert told(averages(blocks_of([Decimal("0.00001"), Decimal("0.00002")], pa.decimal128(38, 5)))) == [
@@ -207,7 +207,7 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
 @pytest.mark.parametrize(("type", "low", "high"), VALUES)
 def test_ends_have_the_type_of_the_column(type: pa.DataType, low: Any, high: Any) -> None:
     blocks = blocks_of([high, None, low, None], type, (0, 3))
-    least, greatest = extremes(blocks, greatest=False), extremes(blocks, greatest=True)
+    least, greatest = extremes(blocks, maximum=False), extremes(blocks, maximum=True)
     assert (least.type, greatest.type) == (type, type)
     assert (least.to_pylist(), greatest.to_pylist()) == ([low, None], [high, None])
     least.validate(full=True)
@@ -215,9 +215,9 @@ def test_ends_have_the_type_of_the_column(type: pa.DataType, low: Any, high: Any
 
 def test_ends_of_wrapped_types() -> None:
     coded = pa.array(["b", "a", None]).dictionary_encode()
-    assert extremes(read_blocks(coded.type, coded, np.array([0]), ALL_FACETS), greatest=True).to_pylist() == [
+    assert extremes(read_blocks(coded.type, coded, np.array([0]), ALL_FACETS), maximum=True).to_pylist() == [
         "b"
     ]
     ids = pa.array([b"0" * 16, b"1" * 16], pa.uuid())
-    found = extremes(read_blocks(ids.type, ids, np.array([0]), ALL_FACETS), greatest=False)
+    found = extremes(read_blocks(ids.type, ids, np.array([0]), ALL_FACETS), maximum=False)
     assert (found.type, found[0]) == (pa.uuid(), ids[0])
