@@ -262,7 +262,7 @@ class TestIds:
         done = run("agg", hive, "count(*)", "--ids", path)
         assert done.exit_code == Exit.FILE
         assert done.stderr.startswith(
-            f"error: {path}: a line has 'one', which is not an id; hint: give a roaring"
+            f"error: {path}: line has 'one', which is not an id; hint: use a serialized"
         )
         path.write_text("1\n")
         done = run("agg", hive, "count(*)", "--ids", path, "--id-column", "name")
