@@ -140,7 +140,7 @@ def test_processes_that_make_a_catalog_together_share_it(tmp_path: Path) -> None
         assert other.stdin is not None
         other.stdin.write("go\n")
         other.stdin.flush()
-    said = [other.communicate(timeout=60)[0] for other in others]
+    said = [other.communicate(timeout=600)[0] for other in others]
     assert said == ["3\n", "3\n"]
     assert sk.catalog(warehouse).tables() == ["db.t0", "db.t1"]
 

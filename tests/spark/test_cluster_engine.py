@@ -171,7 +171,7 @@ def run(script: str, folder: Path, *, ends: int = 0) -> dict[str, Any]:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=300)
+            output, _ = process.communicate(timeout=900)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

@@ -88,7 +88,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "MANY_SEGMENTS", 100)
 
 
-@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("merged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_spark_and_threads_write_the_same_index(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool
 ) -> None:

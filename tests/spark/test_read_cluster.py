@@ -205,7 +205,7 @@ if __name__ == "__main__":
 )
 
 
-@pytest.mark.slow  # the index's own test starts a Connect server in every run
+@pytest.mark.slow
 def test_spark_connect(tmp_path: Path) -> None:
     found = run(CONNECT, tmp_path)
     assert found["kind"].startswith("pyspark.sql.connect")
@@ -217,7 +217,6 @@ def test_spark_connect(tmp_path: Path) -> None:
     assert found["conf"]
 
 
-@pytest.mark.slow
 def test_spark_connect_in_short(tmp_path: Path) -> None:
     found = run(CONNECT_SMOKE, tmp_path)
     assert found["kind"].startswith("pyspark.sql.connect")

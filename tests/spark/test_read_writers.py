@@ -25,11 +25,10 @@ def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
     return found
 
 
-# The other ways that these two write are asked many questions below.
-AT_ONCE = ("pyarrow", "spark", "duckdb", "polars")
-
-
-@pytest.mark.parametrize("writer", AT_ONCE)
+@pytest.mark.parametrize(
+    "writer",
+    ["pyarrow", "duckdb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spark", "polars"))],
+)
 def test_some_questions(spark: SparkSession, lakes: Lakes, writer: str) -> None:
     root, columns = lakes[writer]
     texts = Questions(f"some {writer}", columns).some(6)

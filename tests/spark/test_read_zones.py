@@ -56,7 +56,10 @@ def test_the_session_and_the_condition_in_one_zone(
         made.check(texts[:1], SOURCES)
 
 
-@pytest.mark.parametrize(("mine", "sessions"), [("Asia/Kolkata", "UTC"), ("UTC", "America/New_York")])
+@pytest.mark.parametrize(
+    ("mine", "sessions"),
+    [("Asia/Kolkata", "UTC"), pytest.param("UTC", "America/New_York", marks=pytest.mark.slow)],
+)
 def test_a_condition_of_another_zone(spark: SparkSession, lake: Path, mine: str, sessions: str) -> None:
     kinds = {column: kind for column, kind in KINDS.items() if column != "rid"}
     texts = Questions(f"other {mine}", kinds).some(9)

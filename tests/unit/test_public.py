@@ -21,7 +21,7 @@ HEAVY = ("pyspark", "pyiceberg", "polars", "duckdb", "datafusion", "sqlglot", "o
 
 def run(code: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     ).stdout.strip()
 
 

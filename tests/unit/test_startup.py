@@ -44,7 +44,7 @@ def loaded(code: str, lake: Path) -> set[str]:
     whole = (
         f"import sys, json\nlake = {str(lake)!r}\n{textwrap.dedent(code)}\nprint(json.dumps([*sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", whole], check=True, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", whole], check=True, capture_output=True, timeout=600)
     return set(json.loads(done.stdout))
 
 

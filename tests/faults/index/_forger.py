@@ -237,7 +237,7 @@ def _forge_directory(data: bytes, tail: int, rng: random.Random) -> tuple[str, b
 def outcome(root: Path, folder: Path, table: pa.Table, rng: random.Random, *, structural: bool) -> str:
     """ "" if all is well, else what is wrong."""
     try:
-        with patience(60):
+        with patience():
             lake = sk.open(root, index_root=folder)
             for question in rng.sample(QUESTIONS, 3):
                 check(lake, table, question)

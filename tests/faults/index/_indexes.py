@@ -87,7 +87,7 @@ QUESTIONS = [
 
 
 @contextlib.contextmanager
-def patience(seconds: int = 20) -> Iterator[None]:
+def patience(seconds: int = 300) -> Iterator[None]:
     """A loop without end is a failure, not a hanging suite."""
 
     def late(*_: Any) -> None:

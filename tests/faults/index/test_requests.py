@@ -86,7 +86,7 @@ def test_threads_that_meet_damage_at_once(
         path.write_bytes(data)
     lake, _ = open_beside(root, folder, near=near)
     wanted = {q.where: q.wanted(table).num_rows for q in QUESTIONS}
-    with patience(60), ThreadPoolExecutor(8) as pool:
+    with patience(), ThreadPoolExecutor(8) as pool:
         asks = [q.where for q in QUESTIONS] * 6
         found = list(pool.map(lambda where: len(lake.scan(where).to_arrow()), asks))
     assert found == [wanted[where] for where in asks]
@@ -113,7 +113,7 @@ def test_building_under_threads_that_read(own: Path, table: pa.Table) -> None:
     for thread in threads:
         thread.start()
     try:
-        with patience(120):
+        with patience():
             for turn in range(4):
                 build(lake, rebuild=turn % 2 == 0)
                 lake.index.refresh(engine="local")

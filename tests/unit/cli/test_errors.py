@@ -124,7 +124,7 @@ def process(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-m", "skipstone.cli", *args],
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         encoding="utf-8",
         env=environment | options.pop("env", {}),
         **options,
@@ -175,7 +175,7 @@ def test_help_needs_none_of_the_heavy_packages() -> None:
     load = "[app.import_module(f'skipstone.cli.{name}') for name in main.COMMANDS.values()]"
     code = f"import sys, importlib as app; from skipstone.cli import main; {load}; print({heavy})"
     done = subprocess.run(
-        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=600
     )
     assert done.stdout == "set()\n"
 
@@ -189,7 +189,7 @@ def test_a_command_loads_its_own_modules_only(events: Path) -> None:
         "print(sorted(loaded), drawn & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=600
     )
     assert done.stdout == "7\n['main', 'options', 'output', 'progress', 'query'] set()\n"
 
@@ -206,6 +206,6 @@ def test_a_process_of_its_own_does_without_pandas(spark: bool, events: Path) -> 
         "except SystemExit: print('pandas' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=600
     )
     assert done.stdout == f"1\n{spark}\n"

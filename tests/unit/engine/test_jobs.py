@@ -29,7 +29,7 @@ def test_results_come_in_the_order_of_the_tasks(threads: int | None) -> None:
 
 
 def test_threads_work_side_by_side() -> None:
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=120)
     LocalEngine(3).map(lambda _: together.wait(), range(3))
 
 

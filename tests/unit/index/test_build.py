@@ -407,7 +407,7 @@ def test_killed_at_any_time(root: Path) -> None:
         write(root, number)
     for _ in range(3):
         worker = spawn(KILLED, str(root), "1000")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         before = len(list(own_files(root).iterdir()))
         while time.monotonic() < deadline and len(list(own_files(root).iterdir())) == before:
             time.sleep(0.005)

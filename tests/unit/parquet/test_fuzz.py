@@ -43,9 +43,9 @@ def good(
 def bounds() -> Iterator[None]:
     """All cases of a test together take a bounded time and little memory."""
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
+    started = time.thread_time()
     yield
-    assert time.perf_counter() - started < 30
+    assert time.thread_time() - started < 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 300_000
 
 

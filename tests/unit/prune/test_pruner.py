@@ -48,7 +48,7 @@ def path(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
         row_group_size=GROUP,
         max_rows_per_page=PAGE,
         write_page_index=True,
-        bloom_filter_options={"spread": True, "text": True},
+        bloom_filter_options={"spread": {"ndv": GROUP}, "text": {"ndv": GROUP}},
     )
     return target
 

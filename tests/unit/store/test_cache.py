@@ -69,14 +69,14 @@ def test_threads_that_ask_for_one_key_share_one_make(fails: bool) -> None:
     def make() -> tuple[int, int]:
         calls.append(1)
         begun.set()
-        assert go.wait(10)
+        assert go.wait(120)
         if fails:
             raise ValueError("no")
         return 42, 1
 
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(cache.get_or_make, "a", make)
-        assert begun.wait(10)
+        assert begun.wait(120)
         others = [pool.submit(cache.get_or_make, "a", make) for _ in range(7)]
         # Another key doesn't wait.
         assert cache.get_or_make("b", lambda: (1, 1)) == 1
@@ -125,12 +125,12 @@ def test_an_interrupt_is_not_passed_on_to_who_waits() -> None:
 
     def interrupted() -> tuple[int, int]:
         begun.set()
-        assert go.wait(10)
+        assert go.wait(120)
         raise KeyboardInterrupt
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cache.get_or_make, "a", interrupted)
-        assert begun.wait(10)
+        assert begun.wait(120)
         second = pool.submit(cache.get_or_make, "a", lambda: (5, 1))
         while cache.misses < 2:
             pass

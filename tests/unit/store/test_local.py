@@ -193,4 +193,4 @@ def test_local_reads_import_no_object_store(file: Path) -> None:
         "import sys; from skipstone.store.source import open_source; open_source(sys.argv[1]).tail(4); "
         "assert 'obstore' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, str(file)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(file)], check=True, timeout=600)
