@@ -37,7 +37,7 @@ def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array
     """Available aggregates of a column in some row groups, which must be ascending."""
     parts = [_of_part(part, ref, indexes) for part, indexes in by_part(survey, units)]
     blocks = Blocks.concat(parts) if parts else Blocks.unknown(ref.type, 0)
-    override = survey.given.get(ref.path)
+    override = survey.overrides.get(ref.path)
     if override is not None:
         # Partition values replace what is stored in the file.
         where = np.ones(len(units), bool) if override.where is None else override.where[survey.owners[units]]
@@ -122,7 +122,7 @@ def sketch_blobs(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> lis
     sketches: list[bytes | None] = []
     for part, numbers in by_part(survey, units):
         blobs = None
-        if isinstance(part, Recorded) and ref.path not in survey.given:
+        if isinstance(part, Recorded) and ref.path not in survey.overrides:
             blobs = part.segment.sketches(kind, ref, part.groups[numbers])
         sketches += [None] * len(numbers) if blobs is None else blobs
     return sketches

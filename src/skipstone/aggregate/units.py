@@ -214,5 +214,5 @@ def part_of(survey: Survey, group: int) -> tuple[SurveyPart, int]:
 
 def is_overridden(survey: Survey, group: int, path: Path) -> bool:
     """Whether a partition value replaces the column of a row group."""
-    override = survey.given.get(path)
+    override = survey.overrides.get(path)
     return override is not None and (override.where is None or bool(override.where[survey.owners[group]]))

@@ -1,4 +1,4 @@
-"""The cascade over one file or many: row groups, then blooms and dictionaries, then pages.
+"""The cascade over one or many files: row groups, then bloom filters and dictionaries, then pages.
 
 Written without I/O: it is a generator that yields what it needs (byte ranges, bloom filters) and is sent the
 answers, so the blocking and the asynchronous driver run the same steps.
@@ -32,40 +32,40 @@ from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange, drive
 
-# Attributes of enumerations are found slowly.
+# Access to members of an enum is slow.
 _NONE, _SOME, _ALL = int(Verdict.NONE), int(Verdict.SOME), int(Verdict.ALL)
-# About what the objects of a page index take per page, strings and facts included.
+# Approximate bytes per page of a page index in memory, including strings and facts.
 _PAGE_WEIGHT = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a cascade kept: per file that has any, the rows that may match and those proven to."""
+    """Result of a cascade: for each remaining file, the rows that may match and those proven to."""
 
     verdicts: Array | None
-    """Of each row group of the survey, before its pages were looked at; None where pages came first."""
+    """Verdict of each row group before its pages were judged; None if pages were judged first."""
     rows: Mapping[int, RowSet]
     proven: Mapping[int, RowSet]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelRecord:
-    """What one level of a cascade judged, and by what evidence."""
+    """Units, judgement and evidence of one level of a cascade."""
 
     name: str
     cause: Cause
     units: Array
-    """The row groups that were judged; at the level of pages, the row group of each segment."""
+    """Row groups that were judged; at the page level, the row group of each segment."""
     judgement: Judgement
     evidence: Evidence
     cleared: Mapping[int, Array]
-    """Per leaf, the units that filters or dictionaries have ruled out."""
+    """Per leaf, the units that bloom filters or dictionaries rule out."""
     segments: Segments | None = None
-    """Row ranges, at the level of pages."""
+    """Row ranges, at the page level."""
     pages: Mapping[Path, Mapping[int, PageFacts]] = field(default_factory=dict)
-    """The page indexes that were read, by column and row group."""
+    """Page indexes that were read, by column and row group."""
     silent: Sequence[tuple[int, Leaf]] = ()
-    """Row groups and leaves whose filter was asked and may hold a value."""
+    """Row groups and leaves whose filter was tested and may hold a value."""
 
 
 T = TypeVar("T")
@@ -74,29 +74,29 @@ Steps = Generator[Need, list[Any], Outcome]
 
 @dataclass(slots=True)
 class Cascade:
-    """One run over a survey; ``steps`` is its life."""
+    """One run over a survey: ``from_pages``, or else ``steps``."""
 
     node: Node
     options: PruneOptions
     survey: Survey
     ledger: Ledger
     readable: bool = True
-    """Whether bytes of the files can be had, or only their footers are at hand."""
+    """Whether the files can be read; if not, only their footers are available."""
     by_file: bool = False
-    """Whether the account has a level for files."""
+    """Whether the ledger gets a level for files."""
     cache: Cache[Any, Any] | None = None
-    """Keeps page indexes and bloom filters between runs."""
+    """Cache of page indexes and bloom filters."""
     record: list[LevelRecord] | None = None
-    """Takes down what each level judged, where somebody wants to know."""
+    """Receives a record of each level, if set."""
     cleared: dict[int, Array] = field(default_factory=dict)
-    """Per leaf, the row groups that probes have ruled out."""
+    """Per leaf, the row groups that probes rule out."""
     absent_pages: dict[int, Array] = field(default_factory=dict)
-    """The same of pages, by their numbers."""
+    """Per leaf, the numbers of pages that probes rule out."""
     pages: dict[Path, dict[int, PageFacts]] = field(default_factory=dict)
     """Page indexes that were read, by column and row group."""
 
     def steps(self) -> Steps:
-        """Run the levels in order and return what is kept."""
+        """Run the levels in order and return the outcome."""
         refs = columns_of(self.node)
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
@@ -115,14 +115,14 @@ class Cascade:
         return (yield from self._pages(evidence, refs, verdicts))
 
     def from_pages(self) -> Outcome | None:
-        """``steps`` for pages and filters that are all in memory, deepest level first; else None."""
+        """Outcome of ``steps`` if all pages and filters are in memory, from pages up; otherwise None."""
         outcome = self.at_once(columns_of(self.node))
         if outcome is not None:
             self.ledger.defer(self.levels, free=self.survey.near)
         return outcome
 
     def at_once(self, refs: tuple[ColumnRef, ...]) -> Outcome | None:
-        """Judge all pages of the survey if they and their filters are in memory; else None.
+        """Judge all pages of the survey if they and their filters are in memory; otherwise None.
 
         ``refs`` are the predicate's columns.
         """
@@ -135,13 +135,13 @@ class Cascade:
         return self._deepest(table)
 
     def levels(self) -> tuple[Level, ...]:
-        """The account of a run that began with pages: the same question once more, level by level."""
+        """Levels of a run that started with pages, computed by a second run in order."""
         again = replace(self, ledger=Ledger(lambda: (0, 0)), cleared={}, absent_pages={})
         drive(again.steps(), _nothing_to_read)
         return again.ledger.levels()
 
     def _deepest(self, table: Segments) -> Outcome:
-        """Judge pages at once, then ask the filters of those that are left.
+        """Judge all pages together, then test the filters of the remaining ones.
 
         Whatever a row group's facts rule out those of its pages do as well, so nothing more is kept than
         level by level.
@@ -169,7 +169,7 @@ class Cascade:
         return Outcome(None, rows, survey.row_sets(owners[whole], table.starts[chosen], table.stops[chosen]))
 
     def _files(self, verdicts: Array, blame: Callable[[], Blame]) -> None:
-        """A file is kept for its row groups; one that is dropped is so for the reason of its first."""
+        """Record the level of files: the cause of a dropped file is that of its first row group."""
         survey = self.survey
         if survey.count == len(survey) and (survey.firsts[1:] > survey.firsts[:-1]).all():
             # Every file is one row group.
@@ -244,7 +244,7 @@ class Cascade:
         verdicts: Array,
         silent: Sequence[tuple[int, Leaf]] = (),
     ) -> Array:
-        """Judge again with what the probes cleared, counting only units that were still open."""
+        """Judge again with the results of probes; count only units that were not dropped before."""
         units = np.flatnonzero(verdicts != Verdict.NONE)
         cleared = {leaf: absent[units] for leaf, absent in self.cleared.items()}
         if self.record is None and not any(absent.any() for absent in cleared.values()):
@@ -295,7 +295,7 @@ class Cascade:
     def _segments(
         self, evidence: Evidence, refs: Sequence[ColumnRef], units: Sequence[int]
     ) -> Generator[Need, list[Any], Segments | None]:
-        """The pages of the row groups as segments; None where no column of any has a page index."""
+        """Pages of the row groups as segments; None if no column has a page index."""
         every = np.array(units, dtype=np.int64)
         known = {ref.path: self.survey.column_pages(every, ref) for ref in refs}
         read = yield from self._page_indexes(units, refs, known)
@@ -322,7 +322,7 @@ class Cascade:
     def _page_indexes(
         self, units: Sequence[int], refs: Sequence[ColumnRef], known: Mapping[Path, ColumnPages | None]
     ) -> Generator[Need, list[Any], dict[Path, list[tuple[int, PageFacts]]]]:
-        """Every wanted page index that isn't ``known`` in one batch; a bad one is noted and left out."""
+        """Read all page indexes that are not in ``known`` in one batch; a bad one is noted and ignored."""
         indexed = self.pages
         wanted: list[tuple[int, BoundLeaf]] = []
         fetches: list[Fetch] = []
@@ -336,11 +336,11 @@ class Cascade:
                 bound = find_leaf(file, ref)
                 if bound is None or self.survey.states(unit, ref.path):
                     continue
-                kept = self._kept(PageFacts, unit, _named(bound))
+                kept = self._cached(PageFacts, unit, _named(bound))
                 if kept is not None:
                     indexed.setdefault(ref.path, {})[unit] = kept
                     continue
-                bad = self._kept(BadPageIndex, unit, _named(bound))
+                bad = self._cached(BadPageIndex, unit, _named(bound))
                 if bad is not None:
                     self._unusable(unit, bound.ref.path, "page index", bad.reason)
                     continue
@@ -355,8 +355,8 @@ class Cascade:
                 indexed.setdefault(bound.ref.path, {})[unit] = facts
         return {path: sorted(found.items()) for path, found in indexed.items()}
 
-    def _kept(self, kind: type[T], unit: int, columns: tuple[Any, ...]) -> T | None:
-        """What is remembered of columns of a row group."""
+    def _cached(self, kind: type[T], unit: int, columns: tuple[Any, ...]) -> T | None:
+        """Cached value for columns of a row group."""
         if self.cache is None:
             return None
         found: T | None = self.cache.get(self._key(kind, unit, columns))
@@ -374,7 +374,7 @@ class Cascade:
         except BadPageIndex as error:
             self._unusable(unit, bound.ref.path, "page index", error.reason)
             if self.cache is not None:
-                # A new one: that which was raised holds on to all that was decoded.
+                # A new error: the raised one references all that was decoded.
                 bad = BadPageIndex(error.reason)
                 self.cache.put(self._key(BadPageIndex, unit, _named(bound)), bad, _PAGE_WEIGHT)
             return None
@@ -391,7 +391,7 @@ class Cascade:
 
     def _can_read(self, what: str, provided: bool = False) -> bool:
         if not self.readable and not provided:
-            self.ledger.notes.add("file", f"{what} not read: only the footer is at hand")
+            self.ledger.notes.add("file", f"{what} not read: only the footer is available")
         return self.readable or provided
 
     def _unusable(self, unit: int, path: tuple[str, ...], what: str, reason: str) -> None:
@@ -403,7 +403,7 @@ class Cascade:
 
 
 def _nothing_to_read(need: Need) -> list[Any]:
-    raise AssertionError(f"all pages are at hand, and yet {need} is asked for")
+    raise AssertionError(f"all pages are in memory, but {need} was requested")
 
 
 def _cleared(
@@ -413,7 +413,7 @@ def _cleared(
     units: Array,
     numbers: Mapping[Path, Array],
 ) -> dict[int, Array]:
-    """Per leaf, in which segments filters rule it out; segments by their row groups and pages."""
+    """Per leaf, the segments whose row group or page is ruled out by a filter."""
     cleared = {leaf: absent[units] for leaf, absent in groups.items()}
     paths = {id(leaf): leaf.ref.path for leaf in node.leaves()}
     for leaf, gone in pages.items():

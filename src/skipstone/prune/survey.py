@@ -1,12 +1,11 @@
-"""What is known of several files as one run of row groups, so that one judgement serves them all.
+"""Metadata of several files as one array of row groups, so that one judgement covers all of them.
 
-A caller may switch kinds of evidence on and off, and hand in bloom filters that are kept elsewhere.
+Callers can switch kinds of evidence off, and pass bloom filters that are stored elsewhere.
 
 Pages of several columns are one list of units too. Page boundaries differ from column to column, so the units
-are *segments*: the row ranges between neighbouring boundaries of any column. Each segment lies in one page of
-each column and takes its facts, so the judge sees one evidence table and AND, OR and NOT need no special
-care. Pages are arrays over all row groups at once: a lake's pages are cut into segments in a few array
-operations.
+are *segments*: the row ranges between neighbouring boundaries of any column. Each segment is in one page of
+each column and has its facts, so the judge sees one evidence table, and AND, OR and NOT need no special
+cases. Pages are arrays over all row groups: a few array operations cut all pages of a lake into segments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from skipstone.store.source import ByteRange
 
 @dataclass(frozen=True, slots=True)
 class BloomRequest:
-    """One bloom filter the cascade wants: of a column in a row group of a file."""
+    """A bloom filter that the cascade needs: of a column in a row group of a file."""
 
     path: str
     row_group: int
@@ -45,7 +44,7 @@ class BloomProvider(Protocol):
     """
 
     def load(self, requests: Sequence[BloomRequest]) -> Sequence[BloomFilter | None]:
-        """The filters asked for, in that order."""
+        """The requested filters, in order."""
 
     async def load_async(self, requests: Sequence[BloomRequest]) -> Sequence[BloomFilter | None]:
         """``load`` without blocking the event loop."""
@@ -53,13 +52,13 @@ class BloomProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """Switches of the cascade. None of them changes which rows can match, only how many others are kept."""
+    """Options of the cascade. They never change which rows match, only how many others are kept."""
 
     page_index: bool = True
     bloom_filter: bool = True
     dictionary: bool = False
     emit_roaring: bool = False
-    """Make the bitmap of kept rows at once, with the result, rather than when it is asked for."""
+    """Build the bitmap of kept rows with the result, not at first use."""
     case_sensitive: bool = True
     max_bloom_keys: int = 1_000
     """An IN list longer than this is not looked up in bloom filters, nor is a range of over 256 integers."""
@@ -89,11 +88,11 @@ class ColumnPages:
     """The first row of each page, counted within its row group."""
     facts: ColumnFacts
     numbers: Array
-    """What bloom filters at hand call each page; -1 for one that they don't know."""
+    """Number of each page in the bloom filters of an index; -1 for a page without one."""
 
     @classmethod
     def of(cls, pages: Iterable[tuple[int, PageFacts]]) -> ColumnPages:
-        """The pages of some row groups, whose numbers rise."""
+        """Pages of row groups in ascending order."""
         units, found = zip(*pages, strict=True)
         counts = [len(one.index) for one in found]
         return cls(
@@ -105,7 +104,7 @@ class ColumnPages:
 
     @classmethod
     def concat(cls, parts: Sequence[ColumnPages]) -> ColumnPages:
-        """Several runs of row groups, put in the order of their numbers."""
+        """Pages of several runs of row groups, sorted by row group."""
         if len(parts) == 1:
             return parts[0]
         units, first_rows, numbers = (
@@ -126,7 +125,7 @@ class ColumnPages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Row ranges that no page boundary cuts, with their evidence; rows count within the file."""
+    """Row ranges that no page boundary cuts, with their evidence; rows are counted within the file."""
 
     starts: Array
     stops: Array
@@ -134,9 +133,9 @@ class Segments:
     """The row group of each segment."""
     evidence: Evidence
     numbers: Mapping[Path, Array]
-    """Per column with pages, what bloom filters at hand call the page that each segment lies in, or -1."""
+    """Per column with pages, the number of each segment's page in the bloom filters of an index, or -1."""
     filtered: bool = False
-    """Whether all bloom filters that there are of these columns are at hand."""
+    """Whether all bloom filters of these columns are in memory or in an index."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -145,9 +144,9 @@ class Segments:
     def of(
         cls, survey: Survey, units: Array, columns: Mapping[Path, ColumnPages], evidence: Evidence
     ) -> Segments:
-        """Those of some row groups (rising); a column without pages keeps its row group's facts."""
+        """Segments of row groups in ascending order; a column without pages keeps its row group's facts."""
         rows = survey.rows[units]
-        # Rows of the row groups are laid end to end, so that one search finds the pages of all of them.
+        # Row groups are laid end to end, so that one search finds the pages of all of them.
         ends = np.cumsum(rows)
         begins = ends - rows
         firsts = {
@@ -162,7 +161,7 @@ class Segments:
         facts = {path: known.take(owners) for path, known in evidence.columns.items()}
         numbers = {}
         for path, pages in columns.items():
-            # The last page that starts at or before the segment: pages without rows come earlier.
+            # The last page that starts at or before the segment: pages without rows come first.
             at = np.searchsorted(firsts[path], edges, side="right") - 1
             known = (at >= 0) & (pages.units[at] == owners)
             base = facts[path]
@@ -175,9 +174,9 @@ class Segments:
 
 
 def _edges(begins: Array, *firsts: Array) -> Array:
-    """First rows of row groups and of pages, each once, in order."""
+    """Distinct first rows of row groups and pages, in order."""
     if len(firsts) == 1 and len(begins):
-        # The pages of one column are in order, and mostly one begins where a row group does.
+        # Pages of one column are in order, and normally one begins at the start of each row group.
         (pages,) = firsts
         if len(pages) and (pages[1:] > pages[:-1]).all():
             at = pages.searchsorted(begins)
@@ -192,7 +191,7 @@ def segments(
     indexed: Mapping[tuple[int, Path], PageFacts],
     evidence: Evidence,
 ) -> Segments:
-    """The segments of the given row groups, from pages by row group and column path."""
+    """Segments of row groups, from pages by row group and column path."""
     mine: dict[Path, list[tuple[int, PageFacts]]] = {}
     for (unit, path), pages in sorted(indexed.items(), key=lambda item: item[0][0]):
         mine.setdefault(path, []).append((unit, pages))
@@ -202,31 +201,31 @@ def segments(
 
 # Pages of a part are numbered from a multiple of this.
 _PART: Final = 1 << 40
-# So many pages are cut into segments once, and kept; of more only those of open row groups.
+# Up to this many pages are cut into segments once and cached; beyond it, only those of open row groups.
 _MOST_PAGES: Final = 1 << 17
-# Sets of columns whose segments are kept.
+# Sets of columns whose segments are cached.
 _TABLES: Final = 8
 _NO_FACTS: Mapping[tuple[str, ...], FactOverride] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuledOut:
-    """Where bloom filters at hand say that none of a leaf's values is, by the leaf's ``id``."""
+    """Row groups and pages that bloom filters rule out, by the leaf's ``id``."""
 
     groups: dict[int, Array]
-    """Per row group that was asked for."""
+    """Whether each requested row group holds none of the values."""
     pages: dict[int, Array]
-    """The numbers of pages (see :class:`ColumnPages`) of row groups that may hold one, rising."""
+    """Numbers of pages (see :class:`ColumnPages`) without any of the values, in ascending order."""
     settled: bool
-    """Whether that is all that bloom filters can say."""
+    """Whether no other bloom filter can rule out more."""
 
 
 class SurveyPart(Protocol):
-    """A run of files whose row groups are known from the same source: footers, or an index."""
+    """A run of files whose metadata has one source: footers, or an index."""
 
     @property
     def near(self) -> bool:
-        """Whether asking for what is at hand makes no requests."""
+        """Whether reading this metadata makes no requests."""
 
     @property
     def counts(self) -> Array:
@@ -240,24 +239,24 @@ class SurveyPart(Protocol):
         """One file's metadata."""
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """What is known about a column in each row group."""
+        """Facts about a column in each row group."""
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
-        """The pages of a chunk, where they are known without reading."""
+        """Pages of a chunk, if they are available without reading the file."""
 
     def page_count(self, ref: ColumnRef) -> int | None:
-        """How many pages of a column are known without reading; None unless every row group's are."""
+        """Number of pages of a column; None unless those of every row group are available."""
 
     def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
-        """The pages of a column in some row groups, as far as they are known without reading."""
+        """Pages of a column in some row groups, as far as they are available without reading the files."""
 
     def has_filters(self, path: tuple[str, ...]) -> bool:
-        """Whether all bloom filters that there are of a column are at hand."""
+        """Whether all bloom filters of a column are available."""
 
     def absent(
         self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
     ) -> RuledOut:
-        """What bloom filters at hand rule out of some row groups, or of some of their ``pages`` by column."""
+        """What available bloom filters rule out in row groups, or in some of their ``pages`` by column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -270,12 +269,12 @@ class Footers:
 
     @property
     def near(self) -> bool:
-        """Footers are in memory."""
+        """True: footers are in memory."""
         return True
 
     @classmethod
     def of(cls, files: Iterable[ParquetMetadata]) -> Footers:
-        """These footers."""
+        """Build from footers."""
         known = tuple(files)
         rows = [np.zeros(0, dtype=np.int64), *[file.row_group_rows for file in known]]
         return cls(known, np.array([*map(len, rows[1:])], dtype=np.int64), np.concatenate(rows))
@@ -285,7 +284,7 @@ class Footers:
         return self.files[number]
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """What the footers say."""
+        """Facts from the footers."""
         return lake_facts(self.files, ref)
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:  # noqa: ARG002
@@ -317,14 +316,14 @@ class Footers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survey:
-    """N files, their row groups numbered through; ``given`` are facts per file that no footer states.
+    """N files with their row groups numbered across files; ``overrides`` are facts per file from partitions.
 
-    Where ``given`` states a column's facts, the files are not asked: where a partition column is stored in
-    them as well, the partition's value stands.
+    Overrides take precedence: where a partition column is stored in the files as well, the partition's value
+    counts.
     """
 
     parts: tuple[SurveyPart, ...]
-    given: Mapping[tuple[str, ...], FactOverride]
+    overrides: Mapping[tuple[str, ...], FactOverride]
     owners: Array
     """The file of each row group."""
     numbers: Array
@@ -337,7 +336,7 @@ class Survey:
     totals: Array
     """Rows of each file."""
     near: bool
-    """Whether asking for what is at hand makes no requests."""
+    """Whether reading this metadata makes no requests."""
     _facts: dict[tuple[tuple[str, ...], str], ColumnFacts] = field(default_factory=dict)
     _tables: dict[tuple[ColumnRef, ...], Segments | None] = field(default_factory=dict)
 
@@ -345,16 +344,16 @@ class Survey:
     def of(
         cls,
         files: Iterable[ParquetMetadata],
-        given: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS,
+        overrides: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS,
     ) -> Survey:
-        """Number the row groups of ``files`` through."""
-        return cls.joined([Footers.of(files)], given)
+        """Build from the footers of ``files``."""
+        return cls.joined([Footers.of(files)], overrides)
 
     @classmethod
     def joined(
-        cls, parts: Iterable[SurveyPart], given: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS
+        cls, parts: Iterable[SurveyPart], overrides: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS
     ) -> Survey:
-        """Several runs of files, one after the other."""
+        """Concatenate several runs of files."""
         known = tuple(part for part in parts if len(part.counts))
         nothing = np.zeros(0, dtype=np.int64)
         counts = np.concatenate([nothing, *(part.counts for part in known)])
@@ -368,14 +367,14 @@ class Survey:
         totals = before[firsts[1:]] - before[firsts[:-1]]
         numbers = np.arange(len(rows)) - firsts[owners]
         near = all(part.near for part in known)
-        return cls(known, given, owners, numbers, firsts, rows, starts, totals, near)
+        return cls(known, overrides, owners, numbers, firsts, rows, starts, totals, near)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def count(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return len(self.totals)
 
     @property
@@ -404,19 +403,19 @@ class Survey:
         return range(int(self.firsts[file]), int(self.firsts[file + 1]))
 
     def evidence(self, refs: Sequence[ColumnRef]) -> Evidence:
-        """What is known about the columns in each row group."""
+        """Facts about columns in each row group."""
         return Evidence(self.rows, {ref.path: self.facts(ref) for ref in refs})
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """What is known about one column in each row group; worked out once per survey."""
+        """Facts about one column in each row group; computed once per survey."""
         key = (ref.path, str(ref.type))
         found = self._facts.get(key)
         if found is None:
-            given = self.given.get(ref.path)
+            override = self.overrides.get(ref.path)
             found = (
                 self._stored(ref)
-                if given is None
-                else given.take(self.owners).fallback_to(lambda: self._stored(ref))
+                if override is None
+                else override.take(self.owners).fallback_to(lambda: self._stored(ref))
             )
             self._facts[key] = found
         return found
@@ -427,17 +426,17 @@ class Survey:
         return ColumnFacts.concat([part.facts(ref) for part in self.parts])
 
     def gives(self, path: tuple[str, ...]) -> bool:
-        """Whether no file is to be asked about a column."""
-        given = self.given.get(path)
-        return given is not None and given.where is None
+        """Whether partitions provide a column for all files."""
+        override = self.overrides.get(path)
+        return override is not None and override.where is None
 
     def states(self, unit: int, path: tuple[str, ...]) -> bool:
-        """Whether a partition states a column of a row group, whatever its file says."""
-        given = self.given.get(path)
-        return given is not None and (given.where is None or bool(given.where[self.owners[unit]]))
+        """Whether a partition provides a column of a row group, regardless of its file."""
+        override = self.overrides.get(path)
+        return override is not None and (override.where is None or bool(override.where[self.owners[unit]]))
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
-        """The pages of a column in a row group, where they are known without reading."""
+        """Pages of a column in a row group, if they are available without reading the file."""
         for part in self.parts:
             if unit < len(part.rows):
                 return part.pages(unit, ref)
@@ -445,13 +444,13 @@ class Survey:
         raise IndexError(unit)
 
     def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
-        """The pages of a column in some row groups (rising), as far as they are known without reading.
+        """Pages of a column in row groups (ascending), as far as they are available without reading files.
 
         Where a partition states the column, its pages say nothing.
         """
-        given = self.given.get(ref.path)
-        if given is not None:
-            units = units[:0] if given.where is None else units[~given.where[self.owners[units]]]
+        override = self.overrides.get(ref.path)
+        if override is not None:
+            units = units[:0] if override.where is None else units[~override.where[self.owners[units]]]
         found = []
         first = 0
         for number, part in enumerate(self.parts):
@@ -465,7 +464,7 @@ class Survey:
         return ColumnPages.concat(found) if found else None
 
     def table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
-        """All rows as segments of these columns' pages; None unless every page is known without reading."""
+        """All rows as segments of these columns' pages; None unless all pages are available."""
         found = self._tables.get(refs, ...)
         if found is ...:
             if len(self._tables) >= _TABLES:
@@ -492,12 +491,12 @@ class Survey:
         max_keys: int,
         pages: Mapping[tuple[str, ...], Array] | None = None,
     ) -> tuple[RuledOut, Array]:
-        """What bloom filters at hand rule out, and of ``units`` those with filters still to read.
+        """What available bloom filters rule out, and those of ``units`` whose filters are still to be read.
 
-        Row groups are numbered through, and masks are of all of them. With ``pages``, numbers of pages of
-        each column, only those are looked up where pages have filters.
+        Masks have one element per row group of the survey. ``pages`` (page numbers by column) limits the
+        look-up to those pages where pages have filters.
         """
-        if len(self.parts) == 1 and not self.given:
+        if len(self.parts) == 1 and not self.overrides:
             found = self.parts[0].absent(node, units, max_keys, pages)
             for leaf, absent in found.groups.items():
                 found.groups[leaf] = np.zeros(len(self.rows), dtype=bool)
@@ -505,7 +504,7 @@ class Survey:
             return found, units[:0] if found.settled else units
         masks: dict[int, Array] = {}
         gone: dict[int, list[Array]] = {}
-        given = {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)} if self.given else ()
+        provided = {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)} if self.overrides else ()
         unread = []
         first = 0
         for number, part in enumerate(self.parts):
@@ -517,11 +516,11 @@ class Survey:
                     some = {path: p[(p >= base) & (p < base + _PART)] - base for path, p in pages.items()}
                 found = part.absent(node, mine - first, max_keys, some)
                 for leaf, absent in found.groups.items():
-                    if leaf not in given:
+                    if leaf not in provided:
                         mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
                         mask[mine] = absent
                 for leaf, numbers in found.pages.items():
-                    if leaf not in given:
+                    if leaf not in provided:
                         gone.setdefault(leaf, []).append(numbers + base)
                 if not found.settled:
                     unread.append(mine)
@@ -530,7 +529,7 @@ class Survey:
         return RuledOut(masks, deeper, not unread), np.concatenate([units[:0], *unread])
 
     def row_sets(self, owners: Array, starts: Array, stops: Array) -> dict[int, RowSet]:
-        """Row ranges, each of the file that owns it, as one row set per file that has any."""
+        """Row ranges by owning file, as one row set per file."""
         if not len(owners) or (owners == owners[0]).all():
             return {
                 file: RowSet.from_ranges(int(self.totals[file]), starts, stops)
@@ -546,7 +545,7 @@ class Survey:
         }
 
 
-# -- what is not known yet ---------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,14 +558,14 @@ class Fetch:
 
 Need: TypeAlias = list[Fetch] | list[BloomRequest]
 Unusable: TypeAlias = Callable[[int, tuple[str, ...], str, str], None]
-"""Takes note of metadata that can't be used: row group, column, what it is, why."""
+"""Notes unusable metadata: row group, column, kind and reason."""
 
 
 def is_blooms(need: Need) -> TypeGuard[list[BloomRequest]]:
-    """Whether bloom filters are asked for, rather than bytes."""
+    """Whether bloom filters are requested, not bytes."""
     return bool(need) and isinstance(need[0], BloomRequest)
 
 
 def ranges_of(need: Need) -> list[ByteRange]:
-    """The ranges of a need for bytes of one file."""
+    """Byte ranges of a request for one file."""
     return [fetch.range for fetch in need if isinstance(fetch, Fetch)]

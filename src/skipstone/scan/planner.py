@@ -1,4 +1,4 @@
-"""Phase one: from a question to a plan. Partitions first, then footers, then whatever they point to."""
+"""Phase one: from a question to a plan. Partitions are judged first, then row groups and pages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a lake."""
+    """Predicate, projection, limit, order and options of one scan."""
 
     predicate: Predicate | None
     projection: Projection
@@ -50,7 +50,7 @@ class Question:
 
 
 def make_plan(lake: Lake, question: Question) -> ScanPlan:
-    """Plan a scan of the lake as it is pinned."""
+    """Plan a scan of the lake's pinned snapshot."""
     return _planned(lake, question, _Planner.plan)
 
 
@@ -60,7 +60,7 @@ def files_to_query(
     column_domain: ColumnDomain,
     options: ScanOptions,
 ) -> list[FileEntry]:
-    """The files of ``lake``, and their row groups, that may hold rows whose columns lie in their domains.
+    """Files and row groups of ``lake`` that may hold rows whose columns are in their domains.
 
     This is the call of Hudi's RFC 58.
     """
@@ -68,7 +68,7 @@ def files_to_query(
         raise UsageError(f"column_domain is a {type(column_domain).__name__}", hint="give a sk.ColumnDomain")
     asked = _restricted(lake, columns, column_domain)
     where = None if asked.is_all else to_predicate(asked)
-    # Pages are the reader's business: row groups are what this call answers with.
+    # The result has row groups only, so pages need not be judged.
     options = replace(options, page_index=False)
     question = Question(where, Projection.of(lake.schema, []), None, (), options)
     kept = _planned(lake, question, _Planner.row_groups)
@@ -82,7 +82,7 @@ def files_to_query(
 def _restricted(
     lake: Lake, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
 ) -> ColumnDomain:
-    """The domain of the named columns; the others are not looked at."""
+    """The domain of the named columns only."""
     if columns is None or asked.is_none:
         return asked
     if isinstance(columns, str):
@@ -100,7 +100,7 @@ def _restricted(
 
 
 def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
-    """An answer of the planner, without the parts of the index that turn out to be damaged."""
+    """Run the planner, and run it again without a part of the index that proves damaged."""
     use = question.options.skipping and question.options.index
     while True:
         coverage = lake.index.coverage if use else None
@@ -112,7 +112,7 @@ def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
 
 @lru_cache(maxsize=64)
 def _none(total: int) -> RowSet:
-    # Files of one lake are often of one size.
+    # Files of one lake often have the same number of rows.
     return RowSet.none(total)
 
 
@@ -134,9 +134,9 @@ class _Planner:
     ledger: Ledger
     coverage: IndexCoverage | None
     rows: Array = field(init=False)
-    """Rows of the files that were looked at, or of their row groups."""
+    """Rows of the surveyed files, or of their row groups."""
     dropped: int = 0
-    """Rows of files that the index has dropped."""
+    """Rows of files that the index dropped."""
     deletes: DeleteUse | None = None
 
     def plan(self) -> ScanPlan:
@@ -153,7 +153,7 @@ class _Planner:
         return self._package(compiled, tasks, sifted)
 
     def _at_once(self, compiled: Compiled | None, sifted: PrunedFiles) -> tuple[Task, ...] | None:
-        """Some files of a lake that the index knows, from the pages of all of them; None if it doesn't."""
+        """Tasks for some files of a fully indexed lake, from the pages of all files; otherwise None."""
         coverage, files = self.coverage, sifted.others
         if compiled is None or files is None or coverage is None or not coverage.small:
             return None
@@ -183,7 +183,7 @@ class _Planner:
         return self._tasks(numbers, Outcome(None, rows, proven), sifted)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
-        """By number in the listing, files that may hold a match: their rows, and the row groups that may."""
+        """Files that may match, by number in the listing: their rows, and the row groups that may match."""
         compiled, sifted = self._prune_files()
         survey, files = self._survey(sifted.files, compiled)
         outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
@@ -195,8 +195,8 @@ class _Planner:
         return dict(sorted(found.items()))
 
     def _prune_files(self) -> tuple[Compiled | None, PrunedFiles]:
-        """The predicate bound to the lake, and the files that are left before any footer is opened."""
-        # What was spent before is no part of this plan.
+        """The compiled predicate, and the files that remain before any footer is opened."""
+        # Earlier requests are not part of this plan.
         self.ledger.start()
         compiled = self._compile()
         options = self.question.options
@@ -214,7 +214,7 @@ class _Planner:
     # -- footers -----------------------------------------------------------------------------
 
     def _survey(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
-        """What is known of the files that are left; with nothing but a limit, of no more than it takes."""
+        """Survey of the remaining files; with a limit alone, of no more files than the limit needs."""
         limit = self.question.limit
         if compiled is not None or limit is None or self.question.order:
             return self._looked(files, compiled)
@@ -230,7 +230,7 @@ class _Planner:
         return np.arange(len(self.snapshot.entries)) if files is None else files
 
     def _looked(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
-        """Files from the index where it knows them, the others from their footers."""
+        """Survey of files from the index where it covers them, otherwise from their footers."""
         coverage = self.coverage
         if coverage is None or not coverage.covered:
             return self.lake.survey(self._numbers(files)), self._numbers(files)
@@ -240,14 +240,14 @@ class _Planner:
         refs = columns_of(compiled.node)
         if not coverage.small:
             return self.lake.surveyed(coverage, *self._prune_segments(coverage, files, compiled.node, refs))
-        # A small lake is looked at whole, and the same for every question: what was found is kept.
+        # A small lake is surveyed whole, so that one survey serves every question.
         served = coverage.served(refs, self.snapshot.partition_names)
         key = (coverage, served, None if files is None else files.tobytes())
 
         def make() -> tuple[Survey, Array]:
             every = self._numbers(files)
             known = [pair for pair in coverage.rows_of(every) if served[pair[0]]]
-            # The last is for files that no segment knows, whose owner is -1.
+            # The last element is for files outside the index, whose owner is -1.
             read = np.array([*served, False])[coverage.owner[every]]
             return self.lake.surveyed(coverage, known, every[~read])
 
@@ -256,7 +256,7 @@ class _Planner:
     def _prune_segments(
         self, coverage: IndexCoverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
-        """Files that the index keeps, by segment, and those whose footers must be opened."""
+        """Files that the index can't drop, by segment, and files whose footers must be opened."""
         unknown = coverage.unknown if files is None else files[coverage.owner[files] < 0]
         sieved = coverage.prune_segments(node, refs, files, self.snapshot.all_overrides)
         self.dropped = sieved.rows_dropped
@@ -264,7 +264,7 @@ class _Planner:
         self.ledger.add(
             Level("index", sieved.units, sieved.count, sieved.whole, sieved.rows, sieved.drops, *spent)
         )
-        # Of columns that a segment doesn't hold only footers tell.
+        # Facts of columns that a segment lacks are in the footers only.
         names = self.snapshot.partition_names
         served = [coverage.serves(segment, refs, names) for segment, _ in sieved.kept]
         known = [pair for pair, sure in zip(sieved.kept, served, strict=True) if sure]
@@ -294,7 +294,7 @@ class _Planner:
         )
 
     def _fetch(self, files: Array, asked: Need) -> list[bytes]:
-        """The bytes asked for, file by file, side by side."""
+        """Read the requested bytes of all files concurrently."""
         need = [fetch for fetch in asked if isinstance(fetch, Fetch)]
         owners = [self.snapshot.entries[files[fetch.file]] for fetch in need]
         wanted: dict[ListedFile, list[ByteRange]] = {}
@@ -317,7 +317,7 @@ class _Planner:
             numbers, totals = sifted.proven
             for number, total in zip(numbers.tolist(), totals.tolist(), strict=True):
                 found[number] = (_all(total), _all(total))
-        # By path, as rows come without an order.
+        # By path: rows without an order come file by file.
         chosen = sorted(found, key=lambda number: self.snapshot.entries[number].key)
         self.snapshot.check_files(chosen)
         deletions = self.snapshot.deletions(chosen)
@@ -349,7 +349,7 @@ class _Planner:
 
     def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: PrunedFiles) -> ScanPlan:
         snapshot, asked = self.snapshot, self.question
-        # As they are now: the lake may be listed again before anybody asks.
+        # Captured now: the lake can be refreshed before the trace is built.
         version, files = snapshot.version, len(snapshot.entries)
         hints = choose(snapshot.access, tasks, compiled, asked.projection, asked.options)
 
@@ -361,7 +361,7 @@ class _Planner:
                 levels = self.ledger.levels()
             except BadIndex as error:
                 levels = ()
-                self.ledger.notes.add("index", f"levels can't be told any more: {error.reason}")
+                self.ledger.notes.add("index", f"levels are no longer available: {error.reason}")
             return ScanTrace(
                 lake=snapshot.uri,
                 version=version,
@@ -400,13 +400,13 @@ class _Planner:
         if compiled is not None:
             plan.__dict__["compiled"] = compiled
             if not _is_simple(compiled):
-                # Made now, so that a part nobody can evaluate is refused before anything is read.
+                # Built now, so that an expression without an evaluator is refused before anything is read.
                 assert plan.filter is not None
         return apply_limit(plan, asked.limit)
 
 
 def _is_simple(compiled: Compiled) -> bool:
-    """Whether the predicate is nothing but conditions on columns, which rows can always be tested for."""
+    """Whether the predicate consists of conditions on columns, which can always be evaluated."""
     node = compiled.node
     args = node.args if isinstance(node, AndNode) else (node,)
     return not compiled.unsupported and all([isinstance(n, Leaf) and not n.ref.via for n in args])  # noqa: C419
@@ -417,7 +417,7 @@ _known_schemas: dict[tuple[int, int], Schemas] = {}
 
 
 def _schemas(snapshot: Snapshot) -> Schemas:
-    """The lake's schemas; by identity, since it has one object of each per version, which is held here."""
+    """The lake's schemas, cached by identity: a snapshot has one object of each, which is referenced here."""
     key = id(snapshot.schema), id(snapshot.query_schema)
     found = _known_schemas.get(key)
     if found is None:

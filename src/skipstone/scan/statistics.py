@@ -230,7 +230,7 @@ class _Units:
         ]
         empty = (np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64))
         lower, upper, nulls, packed = (np.concatenate(column) for column in zip(empty, *parts, strict=True))
-        override = survey.given.get(ref.path)
+        override = survey.overrides.get(ref.path)
         if override is not None and override.where is not None:
             overridden = override.where[survey.owners]
             lower, upper = lower | overridden, upper | overridden

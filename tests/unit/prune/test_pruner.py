@@ -145,7 +145,7 @@ def test_metadata_in_hand(path: Path) -> None:
     footer_only = sk.prune(pq.read_metadata(path), "id = 4242")
     assert footer_only.row_groups == [4]
     assert len(footer_only.rows) == GROUP
-    assert any("only the footer is at hand" in note.reason for note in footer_only.trace.notes)
+    assert any("only the footer is available" in note.reason for note in footer_only.trace.notes)
     metadata = sk.read_metadata(path)
     assert sk.prune(metadata, "id = 4242").rows == footer_only.rows
     both = sk.prune(path, "id = 4242", metadata=metadata)

@@ -191,7 +191,9 @@ class LakeSample:
         columns = {ref.path: self._column(ref, [part[at] for part in parts]) for at, ref in enumerate(refs)}
         folders = [entry.key.rpartition("/")[0] for entry in map(self._entry, chosen)]
         # Rows never leave their partition.
-        _, partitions = np.unique(folders if self.survey.given else [""] * len(folders), return_inverse=True)
+        _, partitions = np.unique(
+            folders if self.survey.overrides else [""] * len(folders), return_inverse=True
+        )
         page_rows = {ref.path: self._page_rows(chosen, ref) for ref in refs}
         return RowSample(
             columns={path: column for path, column in columns.items() if column is not None},
