@@ -45,7 +45,7 @@ def wrong_blocks(patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_ends(patch: pytest.MonkeyPatch) -> None:
-    """Metadata takes the greatest value for the least."""
+    """Metadata takes the largest value for the smallest."""
     right = metadata.block_aggregates
 
     def wrong(*given: Any) -> Any:
@@ -65,24 +65,24 @@ def proven_rows(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def gone_pages(patch: pytest.MonkeyPatch) -> None:
+def dropped_pages(patch: pytest.MonkeyPatch) -> None:
     """Pages of members only are passed over."""
     right = metadata.member_pages
 
     def wrong(*given: Any) -> MemberPages:
         pages = right(*given)
-        return MemberPages(pages.gone | pages.sure, pages.sure)
+        return MemberPages(pages.outside | pages.inside, pages.inside)
 
     patch.setattr(metadata, "member_pages", wrong)
 
 
-def lost_portions(patch: pytest.MonkeyPatch) -> None:
+def lost_results(patch: pytest.MonkeyPatch) -> None:
     """A piece that was read is forgotten."""
-    right = aggregation.read_here
-    patch.setattr(aggregation, "read_here", lambda *given: islice(right(*given), 1, None))
+    right = aggregation.read_locally
+    patch.setattr(aggregation, "read_locally", lambda *given: islice(right(*given), 1, None))
 
 
-FAULTS = (full_cover, wrong_blocks, wrong_ends, proven_rows, gone_pages, lost_portions)
+FAULTS = (full_cover, wrong_blocks, wrong_ends, proven_rows, dropped_pages, lost_results)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
