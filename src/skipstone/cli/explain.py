@@ -49,9 +49,7 @@ from skipstone.cli.output import (
 from skipstone.cli.progress import progress, steps
 
 if TYPE_CHECKING:
-    from skipstone.prune.pruner import PruneResult
     from skipstone.report import Reported
-    from skipstone.report.node import ReportNode
     from skipstone.report.trace import ScanTrace, SparkUse
     from skipstone.scan.scan import Scan
 
@@ -218,7 +216,11 @@ def prune(
         switches = sk.PruneOptions(page_index=page_index, bloom_filter=bloom, dictionary=dictionary)
         result = sk.prune(file, parse(where, dialect, tz), storage_options=options, options=switches)
         if format is Format.TEXT:
-            emit(drawn(_pruned(result, ranges=ranges)))
+            show(result.trace, format)
+            if ranges:
+                from skipstone.report.explain import ranges_tree
+
+                emit(drawn(ranges_tree(result.row_groups, result.rows.ranges())))
             return
         print_json(
             {
@@ -228,18 +230,3 @@ def prune(
                 "row_selection": [list(step) for step in result.row_selection()],
             }
         )
-
-
-def _pruned(result: PruneResult, *, ranges: bool) -> ReportNode:
-    from skipstone.report.explain import prune_tree
-    from skipstone.report.node import Text
-    from skipstone.report.units import count
-
-    tree = prune_tree(result.trace)
-    if not ranges:
-        return tree
-    lines = [
-        f"row groups: {', '.join(map(str, result.row_groups)) or 'none'}",
-        *(f"rows {count(a)} to {count(b - 1)}  ({count(b - a)})" for a, b in result.rows.ranges()),
-    ]
-    return replace(tree, tail=(*tree.tail, *map(Text, lines)))

@@ -148,10 +148,9 @@ class _Query:
 
     def show(self) -> Execution:
         """Draw a table of the first rows, or of all rows up to --limit."""
-        from skipstone.report.node import ReportNode, Text
         from skipstone.report.units import plural
         from skipstone.scan.execute import execute
-        from skipstone.scan.row_view import SHOWN, row_table
+        from skipstone.scan.row_view import SHOWN, rows_tree
 
         plan = self.scan.plan()
         # One row more than is shown says whether there are more.
@@ -165,7 +164,7 @@ class _Query:
             exact = "" if plan.residual is None else "up to "
             more = f"… {exact}{plural(plan.rows - SHOWN, 'more row')}; use --limit or --format csv"
             notes, shown = (more,), f"{shown} shown"
-        tree = ReportNode(body=(row_table(rows, notes=notes), Text(shown, "bold", 1, aside=self._spent())))
+        tree = rows_tree(rows, notes, shown, self._spent())
         write_text(drawn(tree, color=self.output is None), self.output, force=self.force)
         return ran
 

@@ -441,6 +441,9 @@ class LakeIndex:
             self._loaded, self._coverage, self.changed = False, None, True
         self._snapshot.plans.clear()
 
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
+
     def __repr__(self) -> str:
         coverage = self.coverage
         if coverage is None:

@@ -39,10 +39,10 @@ _STYLES = {
 _NO_FRACTION = re.compile(r"^([-0-9 ]*:\d\d:\d\d)\.0+(?=Z?$)")
 
 
-def _sections(*sections: tuple[str, Block | None]) -> ReportNode:
-    """A section for each block that is not None, below its name."""
+def _sections(label: str, facts: Facts, *sections: tuple[str, Block | None]) -> ReportNode:
+    """Facts, and a section for each block that is not None."""
     nodes = [ReportNode(name, body=(block,)) for name, block in sections if block is not None]
-    return ReportNode(children=tuple(nodes), tree=False)
+    return ReportNode(label, body=(facts,), children=tuple(nodes), tree=False)
 
 
 # -- files -------------------------------------------------------------------------------------
@@ -65,7 +65,8 @@ def file_tree(file: FileInspection) -> ReportNode:
         noun="note",
     )
     return _sections(
-        (file.metadata.path, Facts(_file_facts(file))),
+        file.metadata.path,
+        Facts(_file_facts(file)),
         ("columns", _file_columns(file)),
         ("values", values),
         ("clustering", _clustering(file)),
@@ -235,7 +236,8 @@ def table_tree(inspected: TableInspection) -> ReportNode:
         text("about", lambda field: field.doc or "", rank=4, optional=True),
     )
     return _sections(
-        (inspected.table, Facts(_table_facts(inspected))),
+        inspected.table,
+        Facts(_table_facts(inspected)),
         ("columns", columns),
         ("partitioning", _specs(inspected)),
         ("deletes", _deletes(inspected) if inspected.deletes else None),

@@ -79,10 +79,10 @@ class PruneResult:
         return self.rows.to_bitmap() if self.bitmap is None else self.bitmap
 
     def __str__(self) -> str:
-        from skipstone.report.explain import prune_tree
-        from skipstone.report.text import to_text
+        return str(self.trace)
 
-        return to_text(prune_tree(self.trace))
+    def _repr_html_(self) -> str:
+        return self.trace._repr_html_()
 
     def __repr__(self) -> str:
         kept = len(self.row_groups)

@@ -75,6 +75,13 @@ def prune_tree(trace: Trace) -> ReportNode:
     )
 
 
+def ranges_tree(row_groups: Sequence[int], ranges: Sequence[tuple[int, int]]) -> ReportNode:
+    """Row groups and ranges of rows that may match."""
+    groups = f"row groups: {', '.join(map(str, row_groups)) or 'none'}"
+    rows = [f"rows {count(start)} to {count(stop - 1)}  ({count(stop - start)})" for start, stop in ranges]
+    return ReportNode(body=tuple(map(Text, (groups, *rows))))
+
+
 def scan_tree(trace: ScanTrace) -> ReportNode:
     """The plan of a scan, and its run if there was one."""
     columns = f"columns {', '.join(trace.columns)}" if trace.columns else "no columns"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from skipstone.report.lines import clean, shorten
@@ -109,12 +110,13 @@ def _root(node: ReportNode) -> Iterator[Markup]:
         yield tag("div", node.label, cls="title")
     if said and node.style != "code":
         yield tag("div", said, cls="about")
-    yield from (_text(block, "about") for block in node.body if isinstance(block, Text))
+    about = list(takewhile(lambda block: isinstance(block, Text), node.body))
+    yield from (_text(block, "about") for block in about if isinstance(block, Text))
     if said and node.style == "code":
         yield tag("div", _code(said), cls="where")
     if cards := [_card(*figure) for figure in node.figures if figure is not None]:
         yield tag("div", *cards, cls="cards")
-    yield from _blocks([block for block in node.body if not isinstance(block, Text)])
+    yield from _blocks(node.body[len(about) :])
     if node.tree and children:
         yield tag("div", *map(_branch, children), cls="tree")
         yield from _legend([child.bar for child in children if child.bar is not None])
@@ -165,7 +167,7 @@ def _legend(bars: Sequence[Bar]) -> Iterator[Markup]:
     """The inks of the bars and their meanings."""
     seen = {part.ink: part.meaning for bar in bars for part in bar.parts if part.size > 0 and part.meaning}
     entries = [(ink, seen[ink]) for ink in (*READ, *ANSWERED, *DROPPED) if ink in seen]
-    if entries:
+    if len(entries) > 1:
         dots = [
             tag("span", tag("span", cls="dot", style=f"background:var(--{ROOT}-{ink})"), meaning)
             for ink, meaning in entries

@@ -77,7 +77,7 @@ def _root(node: ReportNode, room: int) -> Iterator[Line]:
         yield from _branches(children, room)
     else:
         for place, child in enumerate(children):
-            yield from [[]] * bool(place)
+            yield from [[]] * bool(place or node.body)
             yield [(shorten(clean(child.label), room), "bold")]
             yield from _blocks(child.body, room, apart=False)
     if node.legend:

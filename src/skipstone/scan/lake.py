@@ -99,6 +99,12 @@ class Lake:
         size = sum(entry.size for entry in self.entries)
         return f"{type(self).__name__}({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
 
+    def _repr_html_(self) -> str:
+        from skipstone.report.html import to_html
+        from skipstone.scan.views import lake_tree
+
+        return to_html(lake_tree(self))
+
     # -- files and schema --------------------------------------------------------------------
 
     @property

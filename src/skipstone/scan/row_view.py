@@ -37,6 +37,11 @@ _HISTOGRAM = ("low", "high", "count")
 _NO_FRACTION = re.compile(r"\.0+(?=Z|[+-]\d\d:\d\d|$)")
 
 
+def rows_tree(rows: pa.Table, notes: tuple[str, ...], said: str, aside: str) -> ReportNode:
+    """A table of rows, and a statement about them."""
+    return ReportNode(body=(row_table(rows, notes=notes), Text(said, "bold", 1, aside=aside)))
+
+
 def row_table(rows: pa.Table, *, more: str = "use --columns", notes: tuple[str, ...] = ()) -> NodeTable:
     """Names over types over values."""
     cells = [_cells(column) for column in rows.columns]

@@ -35,6 +35,8 @@ from skipstone.report.node import (
     Facts,
     Items,
     ReportNode,
+    Styled,
+    TableColumn,
     Text,
     nbytes,
     number,
@@ -91,19 +93,18 @@ def _level(name: str, steps: Sequence[WhyStep]) -> ReportNode:
     kept = sum(step.verdict is not Verdict.NONE for step in steps)
     whole = sum(step.verdict is Verdict.ALL for step in steps)
     said = f"kept {count(kept)} of {count(len(steps))}{f', {count(whole)} whole' if whole else ''}"
-    return ReportNode(name, said, "kept" if kept else "bad", body=tuple(_units(steps)))
+    return ReportNode(name, said, "kept" if kept else "bad", body=(Facts(list(_units(steps))),))
 
 
-def _units(steps: Sequence[WhyStep]) -> Iterator[Block]:
+def _units(steps: Sequence[WhyStep]) -> Iterator[tuple[Styled, str]]:
     for verdict in (Verdict.ALL, Verdict.SOME, Verdict.NONE):
         units = [step for step in steps if step.verdict is verdict]
         # One more takes as much space as the line "1 more".
         shown = units if len(units) <= _PER_VERDICT + 1 else units[:_PER_VERDICT]
-        yield Facts(
-            [((f"{step.unit} {_verdict(step)}", _STYLES[verdict]), _evidence(step)) for step in shown]
-        )
-        more = len(units) - len(shown)
-        yield Text(f"{count(more)} more {_VERDICTS[verdict]}" if more else "", "dim")
+        for step in shown:
+            yield (f"{step.unit} {_verdict(step)}", _STYLES[verdict]), _evidence(step)
+        if more := len(units) - len(shown):
+            yield ("", ""), f"{count(more)} more {_VERDICTS[verdict]}"
 
 
 def _verdict(step: WhyStep) -> str:
@@ -189,15 +190,30 @@ def _bound(column: ColumnStatistics, bound: pa.Scalar | None, exact: bool, sign:
 
 
 def lake_tree(lake: Lake) -> ReportNode:
-    """The schema and the layout of a lake, from its listing or manifests."""
+    """The schema and the layout of a lake; reads no data, and no manifests of a table."""
     columns = table(
         lake.schema,
         text("column", lambda field: field.name),
         text("type", lambda field: type_name(field.type)),
-        text("", lambda field: "partition" if field.name in lake.partition_names else "", optional=True),
+        TableColumn("", lambda field: _role(field.name, lake), style="known", optional=True),
         most=_SHOWN_COLUMNS,
         noun="column",
     )
-    files = lake.entries
-    said = f"{plural(len(files), 'file')}, {size(sum(file.size for file in files))}"
-    return ReportNode(lake.uri, said, body=(Text(f"version {lake.version}", "dim"), columns))
+    return ReportNode(lake.uri, _files(lake), body=(Text(f"version {lake.version}", "dim"), columns))
+
+
+def _files(lake: Lake) -> str:
+    """Files and bytes of a lake; those of a table from the summary of its snapshot."""
+    from skipstone.scan.lake import Table
+
+    if not isinstance(lake, Table):
+        return f"{plural(len(lake.entries), 'file')}, {size(sum(entry.size for entry in lake.entries))}"
+    summary = next((one.summary for one in lake.snapshots() if one.id == lake.snapshot), {})
+    numbers = [summary.get(key, "") for key in ("total-data-files", "total-files-size")]
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        return f"snapshot {lake.snapshot}"
+    return f"snapshot {lake.snapshot}, {plural(int(numbers[0]), 'file')}, {size(int(numbers[1]))}"
+
+
+def _role(name: str, lake: Lake) -> str:
+    return "partition" if name in lake.partition_names else ""

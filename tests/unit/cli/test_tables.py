@@ -319,7 +319,7 @@ def test_classes_of_sizes() -> None:
 WRONG = {
     "count db.nothing --catalog {w}": (
         Exit.FILE,
-        "has no such table; hint: in its namespace are db.empty, db.ev",
+        "has no such table; hint: tables in its namespace: db.empty, db.ev",
     ),
     "count nothing --catalog {w}": (Exit.OTHER, "invalid table name 'nothing'; hint: "),
     "count db.events --catalog unheard-of": (Exit.OTHER, "can't open catalog 'unheard-of': "),
