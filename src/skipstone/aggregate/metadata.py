@@ -314,7 +314,7 @@ def _missing_metadata(measure: Measure[Any]) -> str:
     if measure.sketch is not None:
         return "no index with sketches"
     if not isinstance(measure, BlockMeasure):
-        return "needs the values"
+        return "the function needs all values"
     sums = measure.facets & (Facet.SUM | Facet.SQUARES)
     return "no index with sums" if sums else "metadata has no exact counts and bounds"
 

@@ -15,6 +15,7 @@ user_id  int64  page index  1.2 kB  40.1 kB   2.6 MB  2.7 MB
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from skipstone.index.advise.advice import Advice
 from skipstone.index.results import BuildOptions, IndexReport, IndexStatus
@@ -38,16 +39,12 @@ _SHOWN_COLUMNS, _SHOWN_SEGMENTS = 40, 8
 _CONTENT = {
     "blocks": "block-level stats",
     "files": "file-level stats",
-    "row_groups": "row groups",
-    "pages": "pages",
     "blooms": "bloom filters",
-    "sums": "sums",
-    "sketches": "sketches",
     "offsets": "chunk offsets",
     "names": "file names",
     "metadata": "index metadata",
-    "other": "other",
 }
+"""Names of parts that differ from those of their fields."""
 
 
 def status_tree(status: IndexStatus) -> ReportNode:
@@ -106,7 +103,8 @@ def _branches(status: IndexStatus) -> Iterator[ReportNode]:
     files = Bar.of(status.covered, status.files, "indexed")
     yield ReportNode("files", _indexed(status), bar=files, body=(Facts(missing),))
     total = status.sizes.total
-    sizes = [(words, int(getattr(status.sizes, name))) for name, words in _CONTENT.items()]
+    names = [field.name for field in fields(status.sizes)]
+    sizes = [(_CONTENT.get(name, name.replace("_", " ")), getattr(status.sizes, name)) for name in names]
     old = f"and {size(status.old_bytes)} of earlier versions, retained for a while for their readers"
     content = table(
         sorted((pair for pair in sizes if pair[1]), key=lambda pair: -pair[1]),
@@ -116,8 +114,7 @@ def _branches(status: IndexStatus) -> Iterator[ReportNode]:
         notes=(old,) if status.old_bytes else (),
     )
     bar = Bar.of(total, max(status.data_bytes, total), "bytes")
-    forms = (_takes(status), f"{size(total)} ({percent(total, status.data_bytes)})", size(total))
-    yield ReportNode("size", forms, bar=bar, body=(content,))
+    yield ReportNode("size", (_takes(status), size(total)), bar=bar, body=(content,))
     yield ReportNode("options", _options(status.options))
 
 
@@ -128,22 +125,24 @@ def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
 
 
 def _options(choices: BuildOptions) -> str:
-    named = {
-        "values read for": choices.values,
-        "bloom filters built for": choices.blooms,
-        "sums of": choices.sums,
-        "sketches of": choices.sketches,
-        "row ids of": choices.ids,
-    }
-    parts = [
+    named = (
+        ("values read for", choices.values),
+        ("bloom filters built for", choices.blooms),
+        ("sums of", choices.sums),
+        ("sketches of", choices.sketches),
+        ("row ids of", choices.ids),
+    )
+    parts = (
         ", ".join(choices.columns) or "no columns",
         "down to pages" if choices.pages else "down to row groups",
         "bloom filters of the files" if choices.own_blooms else "",
-    ]
-    for what, names in named.items():
-        every = len(names) > 1 and set(names) == set(choices.columns)
-        parts.append(f"{what} {'all of them' if every else ', '.join(names)}" if names else "")
+        *(f"{what} {_listed(names, choices.columns)}" if names else "" for what, names in named),
+    )
     return "; ".join(filter(None, parts))
+
+
+def _listed(names: Sequence[str], columns: Sequence[str]) -> str:
+    return "all of them" if len(names) > 1 and set(names) == set(columns) else ", ".join(names)
 
 
 def _columns(status: IndexStatus) -> NodeTable:
@@ -172,26 +171,25 @@ def build_tree(report: IndexReport) -> ReportNode:
     segments = f"version {count(report.version)} has {plural(report.segments, 'segment')}{merged}"
     return ReportNode(
         body=(
-            Text("; ".join(_done(report)), "bold"),
+            Text(_done(report), "bold"),
             Text(f"{read}{duration(report.seconds)}; {segments}", "dim"),
             Items("not indexed", [f"{file.path}: {file.reason}" for file in report.skipped]),
         )
     )
 
 
-def _done(report: IndexReport) -> Iterator[str]:
-    old = report.already_indexed
-    already = f", {count(old)} already indexed" if old else ""
-    if old and not (report.indexed or report.dropped or report.adopted or report.skipped):
-        yield f"nothing to do: {plural(old, 'file')} already indexed"
-    else:
-        yield f"indexed {plural(report.indexed, 'file')}{already}"
-    if report.adopted:
-        yield f"{plural(report.adopted, 'file')} reused from an earlier job"
-    if report.dropped:
-        yield f"{plural(report.dropped, 'file')} deleted or changed"
-    if report.skipped:
-        yield f"{plural(len(report.skipped), 'file')} could not be indexed"
+def _done(report: IndexReport) -> str:
+    indexed = f"indexed {plural(report.indexed, 'file')}"
+    already = f", {count(report.already_indexed)} already indexed" if report.already_indexed else ""
+    if report.already_indexed and not (report.indexed or report.dropped or report.adopted or report.skipped):
+        return f"nothing to do: {plural(report.already_indexed, 'file')} already indexed"
+    parts = (
+        indexed + already,
+        f"{plural(report.adopted, 'file')} reused from an earlier job" if report.adopted else "",
+        f"{plural(report.dropped, 'file')} deleted or changed" if report.dropped else "",
+        f"{plural(len(report.skipped), 'file')} could not be indexed" if report.skipped else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 # -- advice ------------------------------------------------------------------------------------

@@ -55,6 +55,18 @@ class StatisticsCoverage:
     dictionary_only: int
     """Row groups proven to have no data page outside the dictionary."""
 
+    def describe(self, row_groups: int) -> str:
+        """Name the kinds of evidence, and count the row groups of those that not all have."""
+        kinds = {
+            "bounds": self.bounds,
+            "pages": self.page_index,
+            "bloom": self.bloom_filter,
+            "dict": self.dictionary,
+        }
+        parts = ["bounds unused"] if self.stated_bounds and not self.bounds else []
+        parts += [name if n == row_groups else f"{name} {n}/{row_groups}" for name, n in kinds.items() if n]
+        return ", ".join(parts) or "none"
+
 
 @dataclass(frozen=True, slots=True)
 class InspectedColumn:
@@ -85,6 +97,11 @@ class InspectedColumn:
     def type_name(self) -> str:
         """The logical type, or the physical one if there is no other."""
         return logical_name(self.leaf.logical) or self.physical_name
+
+    @property
+    def encoding_names(self) -> str:
+        """Short names of the encodings."""
+        return ", ".join(dict.fromkeys(map(short_encoding, self.encodings or ())))
 
     def row_group_bounds(self, row_groups: int) -> list[Bounds]:
         """The bounds in every row group."""

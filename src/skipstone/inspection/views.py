@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import repeat
 
-from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn, short_encoding
-from skipstone.inspection.snapshots import SnapshotList, TableList
+from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn
+from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList
 from skipstone.inspection.table import TableInspection
 from skipstone.prune.clustering import Clustering, Layout
 from skipstone.report.node import (
@@ -17,6 +18,7 @@ from skipstone.report.node import (
     Cell,
     Code,
     Facts,
+    Items,
     NodeTable,
     ReportNode,
     TableColumn,
@@ -28,7 +30,6 @@ from skipstone.report.node import (
 )
 from skipstone.report.units import cost, count, percent, plural, share, size, spark
 
-_MOST_NOTES = 20
 _STYLES = {
     Layout.SORTED: "kept",
     Layout.CLUSTERED: "kept",
@@ -39,10 +40,12 @@ _STYLES = {
 _NO_FRACTION = re.compile(r"^([-0-9 ]*:\d\d:\d\d)\.0+(?=Z?$)")
 
 
-def _sections(label: str, facts: Facts, *sections: tuple[str, Block | None]) -> ReportNode:
-    """Facts, and a section for each block that is not None."""
+def _sections(
+    label: str, facts: Facts, *sections: tuple[str, Block | None], notes: Sequence[str] = ()
+) -> ReportNode:
+    """Facts, a section for each block that is not None, and notes."""
     nodes = [ReportNode(name, body=(block,)) for name, block in sections if block is not None]
-    return ReportNode(label, body=(facts,), children=tuple(nodes), tree=False)
+    return ReportNode(label, body=(facts,), children=tuple(nodes), tree=False, tail=(Items("notes", notes),))
 
 
 # -- files -------------------------------------------------------------------------------------
@@ -58,12 +61,6 @@ def file_tree(file: FileInspection) -> ReportNode:
         number("nulls", lambda column: _count(column.null_count)),
         number("NaN", lambda c: _count(c.nan_count) if c.floating else None, optional=True),
     )
-    notes = table(
-        file.notes,
-        text("", lambda note: (f"{note.unit}: {note.reason}", "warn")),
-        most=_MOST_NOTES,
-        noun="note",
-    )
     return _sections(
         file.metadata.path,
         Facts(_file_facts(file)),
@@ -72,7 +69,7 @@ def file_tree(file: FileInspection) -> ReportNode:
         ("clustering", _clustering(file)),
         ("row groups", _row_groups(file) if file.row_groups else None),
         ("pages", _pages(file) if file.pages else None),
-        ("notes", notes if file.notes else None),
+        notes=[f"{note.unit}: {note.reason}" for note in file.notes],
     )
 
 
@@ -100,31 +97,11 @@ def _file_columns(file: FileInspection) -> NodeTable:
         text("type", lambda column: column.type_name),
         TableColumn("null", lambda column: "no" if column.leaf.required else "yes", rank=2),
         TableColumn("stored as", lambda column: column.physical_name, rank=5),
-        TableColumn("encoding", _encodings, rank=4),
+        TableColumn("encoding", lambda column: column.encoding_names or None, rank=4),
         nbytes("size", lambda column: column.bytes, rank=1),
         number("share", lambda column: percent(column.bytes, total), rank=3),
-        text("evidence", lambda column: _evidence(column, groups), 26),
+        text("evidence", lambda column: column.coverage.describe(groups), 26),
     )
-
-
-def _encodings(column: InspectedColumn) -> str | None:
-    return ", ".join(dict.fromkeys(map(short_encoding, column.encodings or ()))) or None
-
-
-def _evidence(column: InspectedColumn, groups: int) -> str:
-    coverage = column.coverage
-    kinds = {
-        "bounds": coverage.bounds,
-        "pages": coverage.page_index,
-        "bloom": coverage.bloom_filter,
-        "dict": coverage.dictionary,
-    }
-    parts = [
-        name if having == groups else f"{name} {having}/{groups}" for name, having in kinds.items() if having
-    ]
-    if coverage.stated_bounds and not coverage.bounds:
-        parts.insert(0, "bounds unused")
-    return ", ".join(parts) or "none"
 
 
 def _count(number: int | None) -> str:
@@ -165,10 +142,8 @@ def _clustering(file: FileInspection) -> NodeTable:
 
 
 def _layout(measured: Clustering | None) -> Cell | None:
-    if measured is None:
+    if measured is None or measured.layout is Layout.UNKNOWN:
         return None
-    if measured.layout is Layout.UNKNOWN:
-        return "no bounds"
     return measured.layout.value, _STYLES.get(measured.layout, "")
 
 
@@ -336,14 +311,9 @@ def snapshots_tree(listed: SnapshotList) -> ReportNode:
         number("snapshot", lambda one: (f"* {one.id}", "kept") if one.current else str(one.id)),
         TableColumn("when (UTC)", lambda one: _when(one.at)),
         text("operation", lambda one: one.operation, rank=1),
-        number("files", lambda one: _change(one.added_files, one.removed_files), rank=4, optional=True),
-        number("rows", lambda one: _change(one.added_rows, one.removed_rows), rank=2, optional=True),
-        number(
-            "delete files",
-            lambda one: _change(one.added_delete_files, one.removed_delete_files),
-            rank=5,
-            optional=True,
-        ),
+        number("files", lambda one: _change(one, "files"), rank=4, optional=True),
+        number("rows", lambda one: _change(one, "rows"), rank=2, optional=True),
+        number("delete files", lambda one: _change(one, "delete_files"), rank=5, optional=True),
         number("total", lambda one: one.total_rows, rank=3, optional=True),
         text("names", lambda one: ", ".join(map(str, one.refs)), rank=1),
         notes=("* marks the current snapshot",),
@@ -356,7 +326,8 @@ def _when(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}"
 
 
-def _change(added: int | None, removed: int | None) -> str | None:
+def _change(snapshot: SnapshotEntry, noun: str) -> str | None:
+    added, removed = (getattr(snapshot, f"{verb}_{noun}") for verb in ("added", "removed"))
     parts = (f"+{added:,}" if added else "", f"−{removed:,}" if removed else "")
     return " ".join(filter(None, parts)) or ("0" if 0 in (added, removed) else None)
 

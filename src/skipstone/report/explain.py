@@ -91,7 +91,7 @@ def scan_tree(trace: ScanTrace) -> ReportNode:
         trace.lake,
         trace.predicate or EVERY_ROW,
         "code",
-        body=_about(trace, f"{_state(trace)}, {columns}"),
+        body=_about(trace, columns),
         figures=(
             ("rows", count(trace.rows_kept), _scan_rows(trace)),
             ("data to read", size(reads.bytes), share(reads.bytes, reads.of_bytes, size)) if reads else None,
@@ -115,7 +115,7 @@ def aggregate_tree(trace: AggregateTrace) -> ReportNode:
         body=(
             Text(f"{', '.join(trace.functions)}{groups}"),
             Text("" if trace.cached else "use_cached is off: every row that may count is read"),
-            *_about(scan, _state(scan)),
+            *_about(scan),
         ),
         figures=(
             ("rows that count", count(trace.rows), _counting(trace)),
@@ -189,15 +189,11 @@ def _level_bar(level: Level) -> Bar:
 # -- the lake ----------------------------------------------------------------------------------
 
 
-def _state(trace: ScanTrace) -> str:
-    version = f", version {trace.version}" if trace.version else ""
-    return f"{plural(trace.files, 'file')}{version}"
-
-
-def _about(trace: ScanTrace, state: str) -> tuple[Text, ...]:
+def _about(trace: ScanTrace, columns: str = "") -> tuple[Text, ...]:
     """The state of the lake, and the use of its index, partitions and delete files."""
+    version = f"version {trace.version}" if trace.version else ""
     return (
-        Text(state, "dim", 2),
+        Text(", ".join(filter(None, (plural(trace.files, "file"), version, columns))), "dim", 2),
         Text(_index(trace.index, trace.files) if trace.index else "", "dim", 1),
         Text(_partitions(trace.partitions) if trace.partitions else "", "dim"),
         Text(_deletes(trace.deletes) if trace.deletes else "", "dim"),
@@ -213,18 +209,17 @@ def _index(use: IndexUse, files: int) -> str:
 
 def _partitions(stats: FilterStats) -> str:
     """Partitions of a table that could not be judged; empty if all could."""
-    parts = []
-    if stats.fail_open_partitions:
-        kept = plural(stats.fail_open_partitions, "partition")
-        parts.append(f"{kept} ({plural(stats.fail_open_files, 'file')}) kept without a verdict")
-    if stats.unevaluable_specs:
-        parts.append(f"{plural(stats.unevaluable_specs, 'partition spec')} can't be evaluated")
-    if stats.eval_errors:
-        parts.append(f"{plural(stats.eval_errors, 'evaluation')} failed")
-    if stats.unconstrained_specs and parts:
+    kept, specs = stats.fail_open_partitions, stats.unevaluable_specs
+    files = plural(stats.fail_open_files, "file")
+    parts = [
+        f"{plural(kept, 'partition')} ({files}) kept without a verdict" if kept else "",
+        f"{plural(specs, 'partition spec')} can't be evaluated" if specs else "",
+        f"{plural(stats.eval_errors, 'evaluation')} failed" if stats.eval_errors else "",
+    ]
+    if stats.unconstrained_specs and any(parts):
         silent = plural(stats.unconstrained_specs, "partition spec")
         parts.append(f"{silent} without a field from the predicate's columns")
-    return "; ".join(parts)
+    return "; ".join(filter(None, parts))
 
 
 def _deletes(use: DeleteUse) -> str:

@@ -36,6 +36,7 @@ _MOST_OPEN = 12
 # Lists of thousands of values would fill a notebook; the JSON has all of them.
 _LONGEST = 5_000
 _LONGEST_CELL = 400
+_VIEWPORT = "width=device-width, initial-scale=1"
 _PAGE = (
     "html{color-scheme:light dark}body{margin:0;padding:24px;background:light-dark(#eceff2,#0d1115)}"
     f"body>.{ROOT}{{margin:0 auto}}@media (max-width:640px){{body{{padding:8px}}}}"
@@ -49,14 +50,9 @@ def to_html(node: ReportNode) -> str:
 
 def to_page(node: ReportNode, title: str) -> str:
     """Draw the tree as a complete document."""
-    head = joined(
-        Markup('<meta charset="utf-8">'),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        tag("title", title),
-        Markup(f"<style>{_PAGE}</style>"),
-    )
-    body = tag("body", Markup(to_html(node)))
-    return "<!DOCTYPE html>\n" + tag("html", tag("head", head), body, lang="en") + "\n"
+    head = f'<meta charset="utf-8"><meta name="viewport" content="{_VIEWPORT}">{tag("title", title)}'
+    page = f"<head>{head}<style>{_PAGE}</style></head><body>{to_html(node)}</body>"
+    return f'<!DOCTYPE html>\n<html lang="en">{page}</html>\n'
 
 
 @cache
@@ -128,16 +124,12 @@ def _root(node: ReportNode) -> Iterator[Markup]:
 
 
 def _branch(node: ReportNode) -> Markup:
-    said = tag("div", node.statements[0], cls=f"said {node.style}".strip())
-    bar = _bar(node.bar) if node.bar is not None else Markup()
-    below = list(_blocks(node.body))
     name = tag("div", node.label, cls="name", title=node.label)
-    return tag(
-        "div",
-        *(name, bar, said),
-        *([tag("div", *below, cls="below")] if below else []),
-        cls="row" if node.bar is not None else "row plain",
-    )
+    bar = _bar(node.bar) if node.bar is not None else Markup()
+    said = tag("div", node.statements[0], cls=f"said {node.style}".strip())
+    blocks = list(_blocks(node.body))
+    below = tag("div", *blocks, cls="below") if blocks else Markup()
+    return tag("div", name, bar, said, below, cls="row" if node.bar is not None else "row plain")
 
 
 def _card(label: str, figure: str, aside: str) -> Markup:
@@ -206,11 +198,9 @@ def _text(block: Text, cls: str) -> Markup:
 
 def _facts(block: Facts) -> Markup:
     terms = []
-    for head, value in block.pairs:
-        if value:
-            label, style = (head, "") if isinstance(head, str) else head
-            terms.append(tag("dt", label, **({"class": f"{ROOT}-{style}"} if style else {})))
-            terms.append(tag("dd", _code(value) if label in block.code else value))
+    for label, style, value in block.shown:
+        terms.append(tag("dt", label, cls=style or None))
+        terms.append(tag("dd", _code(value) if label in block.code else value))
     return tag("dl", *terms, cls="facts") if terms else Markup()
 
 
@@ -223,10 +213,7 @@ def _items(block: Items) -> Markup:
 
 
 def _table(table: NodeTable) -> Markup:
-    names = [
-        tag("th", column.name, **({"class": f"{ROOT}-number"} if column.right else {}))
-        for column in table.columns
-    ]
+    names = [tag("th", column.name, cls="number" if column.right else None) for column in table.columns]
     head = [tag("thead", tag("tr", *names))] if any(column.name for column in table.columns) else []
     rows = [
         tag("tr", *(_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)))
@@ -248,4 +235,4 @@ def _cell(cell: Cell, column: TableColumn) -> Markup:
     if style == "code":
         return tag("td", tag("div", tag("code", shown), cls="clip"), cls="wide")
     classes = " ".join(filter(None, ("number" if column.right else "", style)))
-    return tag("td", shown, cls=classes) if classes else tag("td", shown)
+    return tag("td", shown, cls=classes or None)

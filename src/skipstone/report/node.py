@@ -48,6 +48,8 @@ class Bar:
 Styled = tuple[str, str]
 """A string and its style: bold, dim, code, kept, known, dropped, warn or bad."""
 Cell = str | Styled | Bar
+CellOf = Callable[[Any], Cell | int | None]
+"""Makes a cell from a record; a number is formatted, and None is a missing value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class TableColumn:
     """A column of a table, and how its cells are made from records."""
 
     name: str = ""
-    value: Callable[[Any], Cell | int | None] = str
+    value: CellOf = str
     right: bool = False
     least: int | None = None
     """Width to which long values may be cut; None if they must not be cut."""
@@ -71,14 +73,12 @@ class TableColumn:
         return MISSING if value is None else count(value) if isinstance(value, int) else value
 
 
-def text(name: str, value: Callable[[Any], Cell | None] = str, least: int = 16, **more: Any) -> TableColumn:
+def text(name: str, value: CellOf = str, least: int = 16, **more: Any) -> TableColumn:
     """A column of strings, which may be cut."""
     return TableColumn(name, value, least=least, **more)
 
 
-def number(
-    name: str, value: Callable[[Any], Cell | int | None] = str, rank: int = 0, **more: Any
-) -> TableColumn:
+def number(name: str, value: CellOf = str, rank: int = 0, **more: Any) -> TableColumn:
     """A column of numbers: to the right, and never cut."""
     return TableColumn(name, value, right=True, rank=rank, **more)
 
@@ -146,6 +146,11 @@ class Facts:
     pairs: Sequence[tuple[str | Styled, str]]
     code: tuple[str, ...] = ()
     """Labels whose values are conditions."""
+
+    @property
+    def shown(self) -> list[tuple[str, str, str]]:
+        """Labels, their styles, and values."""
+        return [(label, "", v) if isinstance(label, str) else (*label, v) for label, v in self.pairs if v]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,22 +27,12 @@ from skipstone.report.units import count, plural, shares
 
 WIDTH = 100
 NARROWEST = 40
-_BARS = (10, 20)
 _LONGEST_LABEL = 16
 _TOP_ITEMS = 5
 _GAP = 2
 _STEM = 6
-_STYLES = {
-    "": "none",
-    "code": "none",
-    "bold": "bold",
-    "dim": "dim",
-    "kept": "green",
-    "known": "cyan",
-    "dropped": "bright_black",
-    "warn": "yellow",
-    "bad": "red",
-}
+_COLORS = {"kept": "green", "known": "cyan", "dropped": "bright_black", "warn": "yellow", "bad": "red"}
+_PLAIN = ("", "code")
 
 Line = list[Styled]
 """Pieces of a line and their styles."""
@@ -63,7 +53,7 @@ def paint(line: Iterable[Styled], *, color: bool) -> str:
 
 @cache
 def _style(name: str) -> Style:
-    return Style.parse(_STYLES[name])
+    return Style.parse("none" if name in _PLAIN else _COLORS.get(name, name))
 
 
 def _root(node: ReportNode, room: int) -> Iterator[Line]:
@@ -122,8 +112,7 @@ def _branches(nodes: Sequence[ReportNode], room: int) -> Iterator[Line]:
 
 
 def _bar_cells(room: int) -> int:
-    shortest, longest = _BARS
-    return max(shortest, min(room // 5, longest))
+    return max(10, min(room // 5, 20))
 
 
 def _glyph(ink: str) -> Styled:
@@ -164,11 +153,9 @@ def _block(block: Block, room: int) -> Iterator[Line]:
         case Code():
             yield from ([(clean(line), "")] for line in block.lines)
         case Facts():
-            pairs = [(label, value) for label, value in block.pairs if value]
-            heads = [(clean(label), "dim") if isinstance(label, str) else label for label, _ in pairs]
-            widest = max((width_of(head) for head, _ in heads), default=0)
-            for (head, style), (_, value) in zip(heads, pairs, strict=True):
-                yield from _hanging((f"{pad(head, widest)}  ", style), value, room, 3)
+            widest = max((width_of(clean(label)) for label, _, _ in block.shown), default=0)
+            for label, style, value in block.shown:
+                yield from _hanging((f"{pad(clean(label), widest)}  ", style or "dim"), value, room, 3)
         case Items():
             yield from _items(block, room)
         case NodeTable():

@@ -1,10 +1,11 @@
-"""Rows for programs: values as text, a column at a time, and one writer per format, a batch at a time."""
+"""Values and types as strings, and writers of rows: one per format, a batch at a time."""
 
 from __future__ import annotations
 
 import base64
 import decimal
 import json
+import re
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +25,9 @@ _WHOLE = r"^(-?[0-9]+)$"
 _OFFSET = r"([+-][0-9]{2})([0-9]{2})$"
 _TO_ESCAPE = r'["\\\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}]'
 _OUT_OF_RANGE = "<"
+# A zero fraction of a second.
+_NO_FRACTION = re.compile(r"\.0+(?=Z|[+-]\d\d:\d\d|$)")
+_SHOWN_BYTES = 32
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -49,6 +53,53 @@ def texts(array: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(type):
         return _timestamps(array)
     return array.cast(TEXT)
+
+
+def display_texts(column: pa.ChunkedArray) -> list[str | None]:
+    """The values of a column for people: bytes as hex, times without fractions that are all zero."""
+    strings: list[str | None] = []
+    for chunk in column.chunks:
+        values = plain(chunk)
+        if is_binary(values.type):
+            strings += [None if value is None else _hex(value) for value in values.to_pylist()]
+        else:
+            strings += texts(values).to_pylist()
+    if pa.types.is_temporal(column.type):
+        strings = [None if value is None else value.replace("T", " ", 1) for value in strings]
+        if all(value is None or _NO_FRACTION.search(value) for value in strings):
+            strings = [None if value is None else _NO_FRACTION.sub("", value) for value in strings]
+    return strings
+
+
+def _hex(value: bytes) -> str:
+    return f"0x{value[:_SHOWN_BYTES].hex()}{'…' if len(value) > _SHOWN_BYTES else ''}"
+
+
+def type_name(type: pa.DataType) -> str:
+    """A type in a word or two.
+
+    >>> type_name(pa.timestamp("us", "UTC")), type_name(pa.list_(pa.int64())), type_name(pa.decimal128(9, 2))
+    ('timestamp UTC', 'list<int64>', 'decimal(9,2)')
+    """
+    types = pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        return str(type.extension_name).rpartition(".")[2]
+    type = plain_type(type)
+    if types.is_timestamp(type):
+        return f"timestamp {type.tz}" if type.tz is not None else "timestamp"
+    if types.is_decimal(type):
+        return f"decimal({type.precision},{type.scale})"
+    if types.is_struct(type):
+        return "struct"
+    if types.is_map(type):
+        return "map"
+    if types.is_nested(type):
+        return f"list<{type_name(type.value_type)}>"
+    if is_text(type) or is_binary(type):
+        return "string" if is_text(type) else "binary"
+    # Without the unit, which the values show.
+    name = re.sub(r"^(date|time)\d+$", r"\1", str(type).partition("[")[0])
+    return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name)
 
 
 def json_texts(array: pa.Array) -> pa.Array:

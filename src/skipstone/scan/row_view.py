@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,18 +22,15 @@ from skipstone.report.node import (
 )
 from skipstone.report.trace import AggregateTrace
 from skipstone.report.units import count, percent, plural
-from skipstone.scan.formats import is_binary, is_text, plain, plain_type, texts
+from skipstone.scan.formats import display_texts, is_binary, is_text, plain_type, texts, type_name
 
 SHOWN = 40
 """Rows or groups shown by default."""
 _LEAST = 12
 _SHORTEST = 6
 _LONGEST = 500
-_BYTES = 32
 _NULL, _EMPTY = ("NULL", "dim"), ("''", "dim")
 _HISTOGRAM = ("low", "high", "count")
-# A fraction of a second that says nothing, in every value of a column.
-_NO_FRACTION = re.compile(r"\.0+(?=Z|[+-]\d\d:\d\d|$)")
 
 
 def rows_tree(rows: pa.Table, notes: tuple[str, ...], said: str, aside: str) -> ReportNode:
@@ -73,52 +69,8 @@ def _may_be_cut(type: pa.DataType) -> bool:
 
 
 def _cells(column: pa.ChunkedArray) -> list[Cell]:
-    """The values of a column for people."""
-    strings: list[str | None] = []
-    for chunk in column.chunks:
-        values = plain(chunk)
-        if is_binary(values.type):
-            strings += [None if value is None else _hex(value) for value in values.to_pylist()]
-        else:
-            strings += texts(values).to_pylist()
-    if pa.types.is_temporal(column.type):
-        # A blank before the hour, and no fraction if all of them are zero.
-        strings = [None if value is None else value.replace("T", " ", 1) for value in strings]
-        if all(value is None or _NO_FRACTION.search(value) for value in strings):
-            strings = [None if value is None else _NO_FRACTION.sub("", value) for value in strings]
     # A value can have any length; one line of it is shown.
-    return [_NULL if value is None else value[:_LONGEST] or _EMPTY for value in strings]
-
-
-def _hex(value: bytes) -> str:
-    return f"0x{value[:_BYTES].hex()}{'…' if len(value) > _BYTES else ''}"
-
-
-def type_name(type: pa.DataType) -> str:
-    """A type in a word or two.
-
-    >>> type_name(pa.timestamp("us", "UTC")), type_name(pa.list_(pa.int64())), type_name(pa.decimal128(9, 2))
-    ('timestamp UTC', 'list<int64>', 'decimal(9,2)')
-    """
-    types = pa.types
-    if isinstance(type, pa.BaseExtensionType):
-        return str(type.extension_name).rpartition(".")[2]
-    type = plain_type(type)
-    if types.is_timestamp(type):
-        return f"timestamp {type.tz}" if type.tz is not None else "timestamp"
-    if types.is_decimal(type):
-        return f"decimal({type.precision},{type.scale})"
-    if types.is_struct(type):
-        return "struct"
-    if types.is_map(type):
-        return "map"
-    if types.is_nested(type):
-        return f"list<{type_name(type.value_type)}>"
-    if is_text(type) or is_binary(type):
-        return "string" if is_text(type) else "binary"
-    # Without the unit, which the values show.
-    name = re.sub(r"^(date|time)\d+$", r"\1", str(type).partition("[")[0])
-    return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name)
+    return [_NULL if value is None else value[:_LONGEST] or _EMPTY for value in display_texts(column)]
 
 
 # -- answers of aggregates ---------------------------------------------------------------------

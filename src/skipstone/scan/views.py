@@ -20,7 +20,6 @@ lake/events  user_id = 42
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -44,8 +43,8 @@ from skipstone.report.node import (
     text,
 )
 from skipstone.report.units import count, duration, percent, plural, size, span_text
+from skipstone.scan.formats import type_name
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
-from skipstone.scan.row_view import type_name
 from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text
 
 if TYPE_CHECKING:
@@ -55,11 +54,7 @@ _VERDICTS = {Verdict.NONE: "dropped", Verdict.SOME: "kept", Verdict.ALL: "kept w
 _STYLES = {Verdict.NONE: "bad", Verdict.SOME: "kept", Verdict.ALL: "kept"}
 _PER_VERDICT = 3
 _SHOWN_COLUMNS = 40
-_MARKS = {
-    "≥": "≥ marks minimums that may not occur as values",
-    "≤": "≤ marks maximums that may not occur as values",
-    "?": "? marks values that footers don't record",
-}
+_MARKS = "≥ and ≤ mark bounds that may not occur as values; ? marks values that footers don't record"
 _MEANING: dict[Kind, str] = {
     "lost": "matching rows are missing",
     "false proof": "rows reported as proven don't match",
@@ -173,14 +168,12 @@ def statistics_tree(statistics: LakeStatistics) -> ReportNode:
         number("nulls", lambda c: "?" if c.null_count is None else count(c.null_count), rank=1),
         number("NaN", lambda column: "possible" if column.may_nan else "", rank=2, optional=True),
         nbytes("size", lambda column: column.compressed_bytes, rank=1),
+        notes=(_MARKS,) if statistics.columns else (),
         most=_SHOWN_COLUMNS,
         noun="column",
     )
-    marks = {str(cell)[:1] for row in columns.rows for cell in row}
-    notes = tuple(note for mark, note in _MARKS.items() if mark in marks)
     files = f"{plural(statistics.rows, 'row')}, {plural(statistics.file_count, 'file')}"
-    body = (replace(columns, notes=notes) if columns.rows else None,)
-    return ReportNode(statistics.lake, f"{files}, {size(statistics.bytes)}", body=body)
+    return ReportNode(statistics.lake, f"{files}, {size(statistics.bytes)}", body=(columns,))
 
 
 def _bound(column: ColumnStatistics, bound: pa.Scalar | None, exact: bool, sign: str) -> str:
@@ -191,11 +184,12 @@ def _bound(column: ColumnStatistics, bound: pa.Scalar | None, exact: bool, sign:
 
 def lake_tree(lake: Lake) -> ReportNode:
     """The schema and the layout of a lake; reads no data, and no manifests of a table."""
+    partitions = lake.partition_names
     columns = table(
         lake.schema,
         text("column", lambda field: field.name),
         text("type", lambda field: type_name(field.type)),
-        TableColumn("", lambda field: _role(field.name, lake), style="known", optional=True),
+        TableColumn("", lambda f: "partition" if f.name in partitions else "", style="known", optional=True),
         most=_SHOWN_COLUMNS,
         noun="column",
     )
@@ -203,17 +197,11 @@ def lake_tree(lake: Lake) -> ReportNode:
 
 
 def _files(lake: Lake) -> str:
-    """Files and bytes of a lake; those of a table from the summary of its snapshot."""
+    """Files and bytes of a lake; for a table, files and rows from the summary of its snapshot."""
     from skipstone.scan.lake import Table
 
     if not isinstance(lake, Table):
         return f"{plural(len(lake.entries), 'file')}, {size(sum(entry.size for entry in lake.entries))}"
     summary = next((one.summary for one in lake.snapshots() if one.id == lake.snapshot), {})
-    numbers = [summary.get(key, "") for key in ("total-data-files", "total-files-size")]
-    if not all(number.isascii() and number.isdigit() for number in numbers):
-        return f"snapshot {lake.snapshot}"
-    return f"snapshot {lake.snapshot}, {plural(int(numbers[0]), 'file')}, {size(int(numbers[1]))}"
-
-
-def _role(name: str, lake: Lake) -> str:
-    return "partition" if name in lake.partition_names else ""
+    files, rows = (summary.get(key, "?") for key in ("total-data-files", "total-records"))
+    return f"snapshot {lake.snapshot} (data files: {files}, rows: {rows})"

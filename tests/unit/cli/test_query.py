@@ -19,7 +19,8 @@ from skipstone.cli.output import Exit
 from skipstone.report.lines import width_of
 from skipstone.report.node import ReportNode
 from skipstone.report.text import to_text
-from skipstone.scan.row_view import row_table, type_name
+from skipstone.scan.formats import type_name
+from skipstone.scan.row_view import row_table
 
 Run = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import tokenize
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[3] / "src" / "skipstone"
-MOST = 1_600
+MOST = 1_500
 LAYOUT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),

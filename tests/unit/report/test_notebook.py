@@ -86,5 +86,5 @@ def test_a_table(tmp_path: Path) -> None:
     catalog.create_table("db.t", data.schema).table.append(data)
     opened = sk.open("db.t", catalog=catalog)
     read = Reader(opened._repr_html_())
-    assert f"snapshot {opened.snapshot}, 1 file" in read.text
+    assert f"snapshot {opened.snapshot} (data files: 1, rows: 3)" in read.text
     assert {"id", "int64"} <= set(read.texts)

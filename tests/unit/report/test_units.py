@@ -8,10 +8,10 @@ import pytest
 
 from skipstone.cli import options
 from skipstone.report import html, lines, units
-from skipstone.scan import formats, row_view
+from skipstone.scan import formats
 
 
-@pytest.mark.parametrize("module", [units, lines, html, options, formats, row_view])
+@pytest.mark.parametrize("module", [units, lines, html, options, formats])
 def test_examples(module: object) -> None:
     found = doctest.testmod(module)  # type: ignore[arg-type]
     assert found.attempted > 0
