@@ -267,14 +267,14 @@ class _Answer:
 
     def stream(self, format: AnswerFormat) -> None:
         """Write intermediate answers: in place on a terminal, else below each other."""
-        found = self.answer.stream()
+        answers = self.answer.stream()
         if format is AnswerFormat.JSON:
-            for step in found:
+            for step in answers:
                 emit(json.dumps(_step_document(step), allow_nan=False))
         elif sys.stdout.isatty():
-            self._live(found)
+            self._live(answers)
         else:
-            for step in found:
+            for step in answers:
                 emit(drawn(self._step(step), color=False) + "\n")
 
     def _step(self, step: Step) -> ReportNode:
@@ -284,13 +284,13 @@ class _Answer:
 
         return step_tree(step.to_arrow(), step.bounds, step.covered, step.rows_left, grouped=self.grouped)
 
-    def _live(self, found: Iterator[Step]) -> None:
+    def _live(self, answers: Iterator[Step]) -> None:
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
 
         with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
-            for step in found:
+            for step in answers:
                 live.update(Text.from_ansi(drawn(self._step(step))), refresh=True)
 
 
@@ -317,11 +317,11 @@ def _bounds(bounds: Mapping[str, Any]) -> dict[str, Any]:
 
     from skipstone.scan.formats import json_texts
 
-    found: dict[str, Any] = {}
+    ends_by_name: dict[str, Any] = {}
     for name, pair in bounds.items():
         ends = None if pair is None else [json.loads(json_texts(pa.array([end]))[0].as_py()) for end in pair]
-        found[name] = None if ends is None else {"lower": ends[0], "upper": ends[1]}
-    return found
+        ends_by_name[name] = None if ends is None else {"lower": ends[0], "upper": ends[1]}
+    return ends_by_name
 
 
 def _step_document(step: Step) -> dict[str, Any]:

@@ -153,8 +153,8 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
     if not analyze:
         return trace
     ran = scan.execute()
-    known = plan.rows if plan.residual is None else None
-    with progress("running", scan.lake, rows=known) as advance, closing(ran.to_batches()) as batches:
+    rows = plan.rows if plan.residual is None else None
+    with progress("running", scan.lake, rows=rows) as advance, closing(ran.to_batches()) as batches:
         for batch in batches:
             advance(batch.num_rows)
     return replace(trace, run=ran.trace.run)

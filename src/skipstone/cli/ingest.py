@@ -131,7 +131,7 @@ class LayoutOptions:
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``sk.ingest``; unset sizes are left to it."""
         size = self.target_file_size
-        given = {
+        optional = {
             "page_rows": self.page_rows,
             "row_group_rows": self.row_group_rows,
             "compression": None if self.compression is None else str(self.compression),
@@ -142,7 +142,7 @@ class LayoutOptions:
             "cluster": str(self.cluster),
             "target_file_bytes": None if size is None else read_size(size, "--target-file-size"),
             "blooms": named_columns(self.blooms, "--blooms"),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
         }
 
     def check(self) -> None:

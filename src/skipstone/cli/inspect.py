@@ -49,8 +49,8 @@ def inspect(
     """
     names = split_names(columns)
     if source.is_table(file):
-        for option, given in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
-            if given:
+        for option, used in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
+            if used:
                 raise typer.BadParameter("needs a file, not a table", param_hint=option)
         with guarded():
             from skipstone.inspection.table import inspect_table
@@ -58,8 +58,8 @@ def inspect(
             opened = source.open_table(file, snapshot, stay_below_root=stay_below_root)
             show(inspect_table(opened), format)
         return
-    for option, given in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
-        if given:
+    for option, used in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
+        if used:
             raise typer.BadParameter("needs a table", param_hint=option)
     options = key_values(source.storage_option)
     with guarded():

@@ -68,12 +68,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             for field in fields(hints[name])
         ]
 
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         made = {
-            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
         }
-        command(**given, **made)
+        command(**values, **made)
 
     for parameter in seen:
         if get_args(parameter.annotation)[:1] == (bool,):
@@ -409,8 +409,8 @@ _ARGUMENT = re.compile(
 )
 
 
-def _option(found: re.Match[str]) -> str:
-    name, value, bare = found.groups()
+def _option(match: re.Match[str]) -> str:
+    name, value, bare = match.groups()
     # A command's own --format is that of its output.
     option = "input-format" if name == "format" else (name or bare).replace("_", "-")
     return f"--{option} {value}" if value else f"--{option}"
@@ -421,14 +421,14 @@ def _option(found: re.Match[str]) -> str:
 
 def key_values(pairs: list[str] | None, option: str = "--storage-option") -> dict[str, str]:
     """Parse ``KEY=VALUE`` settings."""
-    found = {}
+    settings = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             # The value may be a secret typed into the wrong place; it is not repeated.
             raise typer.BadParameter("expected KEY=VALUE", param_hint=option)
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 def split_names(parts: list[str] | None) -> list[str]:
@@ -444,10 +444,10 @@ def split_names(parts: list[str] | None) -> list[str]:
 
 def named_columns(names: list[str] | None, option: str) -> list[str] | None:
     """Return the columns of an option; None if it was not used."""
-    found = split_names(names)
-    if names is not None and not found:
+    columns = split_names(names)
+    if names is not None and not columns:
         raise typer.BadParameter("no column named", param_hint=option)
-    return found or None
+    return columns or None
 
 
 _ENDINGS = {"ndjson": "jsonl", "pq": "parquet", "arrows": "arrow", "ipc": "arrow"}
@@ -476,10 +476,10 @@ def read_size(text: str, option: str) -> int:
     >>> read_size("128MB", "--size"), read_size("64MiB", "--size"), read_size("1.5 gb", "--size")
     (128000000, 67108864, 1500000000)
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise typer.BadParameter(f"invalid size {text!r}; use one such as 128MB", param_hint=option)
-    number, prefix, binary = found.groups()
+    number, prefix, binary = match.groups()
     power = _POWERS.get((prefix or "").lower(), 0)
     size = round(float(number) * math.pow(1024 if binary else 1000, power))
     if not size:

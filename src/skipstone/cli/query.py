@@ -156,11 +156,11 @@ class _Query:
         # One row more than is shown says whether there are more.
         ran = execute(plan if self.limit is not None else plan.limited(SHOWN + 1))
         with progress("reading", self.scan.lake):
-            found = ran.to_arrow()
-        rows = found if self.limit is not None else found.slice(0, SHOWN)
+            table = ran.to_arrow()
+        rows = table if self.limit is not None else table.slice(0, SHOWN)
         notes: tuple[str, ...] = ()
         shown = plural(len(rows), "row")
-        if len(rows) < len(found):
+        if len(rows) < len(table):
             exact = "" if plan.residual is None else "up to "
             more = f"… {exact}{plural(plan.rows - SHOWN, 'more row')}; use --limit or --format csv"
             notes, shown = (more,), f"{shown} shown"
@@ -213,22 +213,22 @@ def count(
 ) -> None:
     """Count the matching rows; rows that metadata proves are not read."""
     # A scan counts on its own threads, within its own memory limit.
-    given = engine_arguments(engine, cluster, reading.threads)
-    work: dict[str, Any] = {} if engine is EngineName.LOCAL else given
+    arguments = engine_arguments(engine, cluster, reading.threads)
+    work: dict[str, Any] = {} if engine is EngineName.LOCAL else arguments
     began = time.perf_counter()
     with job_guarded():
         spark = engine is EngineName.SPARK
         scan = condition.scan(lake, reading, skipping=skipping, spark=spark)
         with progress("counting", scan.lake):
             plan = scan.plan()
-            found = scan.count(**work)
+            number = scan.count(**work)
         if format is Format.TEXT:
-            emit(str(found))
+            emit(str(number))
             return
         io = scan.lake.io
         print_json(
             {
-                "count": found,
+                "count": number,
                 "from_metadata": sum(len(task.proven) for task in plan.tasks),
                 "tested": sum(len(task.rows) - len(task.proven) for task in plan.tasks),
                 "engine": str(engine),

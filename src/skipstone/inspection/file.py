@@ -33,7 +33,7 @@ _DATA_PAGES = (0, 3)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and greatest value of a unit as text; None where the file doesn't say."""
+    """Minimum and maximum of a unit as strings; None if the file doesn't record them."""
 
     min: str | None = None
     max: str | None = None
@@ -43,12 +43,12 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsCoverage:
-    """In how many row groups a column has each kind of evidence."""
+    """Number of row groups with each kind of evidence about a column."""
 
     bounds: int
-    """Bounds that can be used."""
+    """Usable bounds."""
     stated_bounds: int
-    """Bounds that are there, believable or not."""
+    """Recorded bounds, usable or not."""
     page_index: int
     bloom_filter: int
     dictionary: int
@@ -70,7 +70,7 @@ class StatisticsCoverage:
 
 @dataclass(frozen=True, slots=True)
 class InspectedColumn:
-    """One leaf column over the whole file."""
+    """One leaf column of the file."""
 
     leaf: LeafColumn
     bytes: int
@@ -121,10 +121,10 @@ class Page:
     nan_count: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, with the bounds among them."""
-        found = record(self)
-        bounds = found.pop("bounds")
-        return {**found, **bounds}
+        """Return the fields, with those of the bounds."""
+        fields = record(self)
+        bounds = fields.pop("bounds")
+        return {**fields, **bounds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +184,14 @@ class FileInspection(Reported):
 
 @dataclass(slots=True)
 class _Reader:
-    """One inspection under way."""
+    """State of an inspection."""
 
     source: Source
     metadata: ParquetMetadata
     notes: Notes = field(default_factory=Notes)
 
     def indexes(self, leaf: LeafColumn) -> dict[int, PageIndex]:
-        """The page indexes of a leaf by row group; what can't be used is noted and left out."""
+        """Read the page indexes of a leaf by row group; unusable ones are noted and left out."""
         places = {
             group: page_index_ranges(self.metadata, group, leaf.index)
             for group in range(self.metadata.row_group_count)
@@ -199,23 +199,25 @@ class _Reader:
         usable = {group: pair for group, pair in places.items() if pair[1] is not None}
         ranges = [place for pair in usable.values() for place in pair if place is not None]
         bodies = iter(self.source.read_ranges(ranges) if ranges else [])
-        found = {}
+        indexes = {}
         for group, (column_place, _) in usable.items():
             column_index = next(bodies) if column_place is not None else None
             try:
-                found[group] = parse_page_index(column_index, next(bodies), self.metadata, group, leaf.index)
+                indexes[group] = parse_page_index(
+                    column_index, next(bodies), self.metadata, group, leaf.index
+                )
             except BadPageIndex as error:
                 unit = f"row group {group}, column {leaf.name}"
                 self.notes.add(unit, f"page index ignored: {error.reason}")
-        return found
+        return indexes
 
     def affordable(self, leaves: Sequence[LeafColumn]) -> bool:
-        """Whether the page indexes of these leaves are few and small enough to be read."""
+        """Whether the page indexes of these leaves are few and small enough to read."""
         chunks = [chunk for leaf in leaves for chunk in self.metadata.columns(leaf.index)]
         total = sum((c.column_index_length or 0) + (c.offset_index_length or 0) for c in chunks)
         fits = total <= _MOST_INDEX_BYTES and len(chunks) <= _MOST_INDEXES
         if not fits:
-            self.notes.add("file", f"{len(chunks)} page indexes not read: name a few columns with --columns")
+            self.notes.add("file", f"{len(chunks)} page indexes not read; use --columns to choose columns")
         return fits
 
 
@@ -251,7 +253,7 @@ def inspect_file(
 
 
 def pick(metadata: ParquetMetadata, names: Sequence[str]) -> tuple[LeafColumn, ...]:
-    """The leaves of the named columns (all of a struct's or a list's), in the file's order."""
+    """Return the leaves of the named columns in file order, including those of structs and lists."""
     if not names:
         return metadata.leaves
     wanted: set[int] = set()
@@ -266,7 +268,7 @@ def pick(metadata: ParquetMetadata, names: Sequence[str]) -> tuple[LeafColumn, .
 def _one(metadata: ParquetMetadata, name: str) -> LeafColumn:
     leaves = pick(metadata, [name])
     if len(leaves) > 1:
-        hint = f"name one of {', '.join(leaf.name for leaf in leaves)}"
+        hint = f"use one of {', '.join(leaf.name for leaf in leaves)}"
         raise UnknownColumnError(
             f"{name!r} is stored as {len(leaves)} columns", path=metadata.path, hint=hint
         )
@@ -278,8 +280,8 @@ def _unknown(metadata: ParquetMetadata, name: str) -> UnknownColumnError:
 
     names = [leaf.name for leaf in metadata.leaves]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.7)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the file has {', '.join(names[:20])}"
-    return UnknownColumnError(f"there is no column {name!r}", path=metadata.path, hint=hint)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"available: {', '.join(names[:20])}"
+    return UnknownColumnError(f"unknown column {name!r}", path=metadata.path, hint=hint)
 
 
 # -- columns -----------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ def _coverage(metadata: ParquetMetadata, leaf: LeafColumn, facts: ColumnFacts | 
 
 
 def _stated(metadata: ParquetMetadata, leaf: LeafColumn) -> int:
-    """Row groups whose statistics have a bound of either kind, deprecated or not."""
+    """Row groups whose statistics have a bound, deprecated or not."""
     stats = [chunk.statistics for chunk in metadata.chunks(leaf.index)]
     new = [s is not None and (s.min_value is not None or s.max_value is not None) for s in stats]
     if all(new):
@@ -339,8 +341,8 @@ def _stated(metadata: ParquetMetadata, leaf: LeafColumn) -> int:
 
 
 def _encodings(metadata: ParquetMetadata, leaf: LeafColumn) -> tuple[int, ...] | None:
-    """Encodings of the data pages; None where the writer didn't count them."""
-    found: set[int | None] = set()
+    """Encodings of the data pages; None if the writer didn't record them."""
+    encodings: set[int | None] = set()
     for group in range(metadata.row_group_count):
         try:
             stats = metadata.encoding_stats(group, leaf.index)
@@ -348,8 +350,8 @@ def _encodings(metadata: ParquetMetadata, leaf: LeafColumn) -> tuple[int, ...] |
             return None
         if stats is None:
             return None
-        found |= {entry.encoding for entry in stats if entry.page_type in _DATA_PAGES and entry.count}
-    return tuple(sorted(number for number in found if number is not None))
+        encodings |= {entry.encoding for entry in stats if entry.page_type in _DATA_PAGES and entry.count}
+    return tuple(sorted(number for number in encodings if number is not None))
 
 
 def _page_clustering(reader: _Reader, bound: BoundLeaf) -> Clustering | None:
@@ -364,15 +366,15 @@ def _page_clustering(reader: _Reader, bound: BoundLeaf) -> Clustering | None:
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None and count >= 0]
-    return sum(known) if len(known) == len(counts) else None
+    recorded = [count for count in counts if count is not None and count >= 0]
+    return sum(recorded) if len(recorded) == len(counts) else None
 
 
 # -- bounds as text ----------------------------------------------------------------------------
 
 
 def overall(facts: ColumnFacts) -> Bounds:
-    """The bounds of all units together; none if any unit with values lacks them."""
+    """Return the bounds of all units together; none if any unit with values lacks them."""
     units = np.flatnonzero(facts.may_value)
     if not len(units) or not bounded(facts)[units].all():
         return Bounds()
@@ -388,12 +390,17 @@ def overall(facts: ColumnFacts) -> Bounds:
 
 
 def each(facts: ColumnFacts | None, units: int) -> list[Bounds]:
-    """The bounds of every unit."""
+    """Return the bounds of every unit."""
     if facts is None:
         return [Bounds()] * units
-    known = bounded(facts) & facts.may_value
+    usable_bounds = bounded(facts) & facts.may_value
     pairs = zip(
-        _list(facts.lower), _list(facts.upper), facts.lower_exact, facts.upper_exact, known, strict=True
+        _list(facts.lower),
+        _list(facts.upper),
+        facts.lower_exact,
+        facts.upper_exact,
+        usable_bounds,
+        strict=True,
     )
     return [
         Bounds(format_key(facts.type, low), format_key(facts.type, high), bool(low_exact), bool(high_exact))
@@ -404,8 +411,8 @@ def each(facts: ColumnFacts | None, units: int) -> list[Bounds]:
 
 
 def _list(bounds: Array | pa.Array) -> list[Key]:
-    found: list[Key] = bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds.tolist()
-    return found
+    keys: list[Key] = bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds.tolist()
+    return keys
 
 
 # -- pages -------------------------------------------------------------------------------------
@@ -414,7 +421,7 @@ def _list(bounds: Array | pa.Array) -> list[Key]:
 def _pages(reader: _Reader, leaf: LeafColumn) -> tuple[Page, ...]:
     metadata = reader.metadata
     bound = _bound(metadata, leaf)
-    found: list[Page] = []
+    pages: list[Page] = []
     for group, index in reader.indexes(leaf).items():
         facts = None if bound is None else page_facts(metadata, bound, index)
         first = int(metadata.row_group_starts[group])
@@ -423,10 +430,10 @@ def _pages(reader: _Reader, leaf: LeafColumn) -> tuple[Page, ...]:
         nans = unknown if index.nan_counts is None else index.nan_counts.tolist()
         columns = (index.first_rows + first, index.row_counts, index.sizes)
         parts = zip(*(c.tolist() for c in columns), each(facts, len(index)), nulls, nans, strict=True)
-        found += [Page(group, *part) for part in parts]
-    if not found:
+        pages += [Page(group, *part) for part in parts]
+    if not pages:
         reader.notes.add(f"column {leaf.name}", "no readable page index")
-    return tuple(found)
+    return tuple(pages)
 
 
 # -- names -------------------------------------------------------------------------------------
@@ -473,7 +480,7 @@ def short_encoding(number: int) -> str:
 
 
 def logical_name(logical: Logical) -> str | None:
-    """What a leaf means; None where its physical type says it all."""
+    """Return the logical type of a leaf; None if it has only a physical one."""
     match logical.kind:
         case _K.NONE:
             return None
@@ -512,15 +519,15 @@ def _column_json(column: InspectedColumn) -> dict[str, Any]:
     }
 
 
-def _clustering_json(found: Clustering | None) -> dict[str, Any] | None:
-    if found is None:
+def _clustering_json(measured: Clustering | None) -> dict[str, Any] | None:
+    if measured is None:
         return None
     return {
-        "units": found.units,
-        "layout": found.layout.value,
-        "depth": round(found.depth, 4),
-        "kept_by_equality": round(found.kept, 6),
-        "profile": [round(share, 4) for share in found.profile],
+        "units": measured.units,
+        "layout": measured.layout.value,
+        "depth": round(measured.depth, 4),
+        "kept_by_equality": round(measured.kept, 6),
+        "profile": [round(share, 4) for share in measured.profile],
     }
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnField:
-    """A field of the schema, nested ones by their path."""
+    """A field of the schema, by its path."""
 
     id: int
     name: str
@@ -37,12 +37,12 @@ class ColumnField:
 
 @dataclass(frozen=True, slots=True)
 class SpecUse:
-    """A partition spec and the data files that were written under it."""
+    """A partition spec and the data files written with it."""
 
     id: int
     default: bool
     fields: tuple[str, ...]
-    """As in ``day(ts)``; none where it divides nothing."""
+    """Such as ``day(ts)``; empty if it doesn't partition."""
     files: int
     rows: int
     bytes: int
@@ -51,12 +51,12 @@ class SpecUse:
 
 @dataclass(frozen=True, slots=True)
 class TableDeletes:
-    """Delete files of one kind, and how many data files they may have rows of."""
+    """Delete files of one kind, and the number of data files they may apply to."""
 
     kind: str
     files: int
     rows: int
-    """Positions or keys in them, some of which may delete nothing."""
+    """Positions or keys, some of which may delete nothing."""
     bytes: int
     data_files: int
 
@@ -73,7 +73,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True)
 class TableSizes:
-    """How large the data files are; ``classes`` go by powers of two, empty ones between others included."""
+    """Sizes of the data files; ``classes`` are powers of two, including empty ones between others."""
 
     smallest: int
     median: int
@@ -140,7 +140,7 @@ class TableInspection(Reported):
 
 
 def inspect_table(table: Table) -> TableInspection:
-    """Read the manifests of a table's snapshot and sum them up; no data file is opened."""
+    """Read the manifests of a table's snapshot and sum them up; opens no data file."""
     metadata = table.metadata
     data, _ = table.inventory.everything
     deletes, _ = table.delete_inventory.everything
@@ -198,7 +198,7 @@ def _columns(schema: Any) -> tuple[ColumnField, ...]:
 
 
 def _type_text(type: Any) -> str:
-    """A type without the fields of structs, which have lines of their own."""
+    """Return a type without the fields of structs, which are listed separately."""
     if type.is_primitive:
         return str(type)
     if type.is_struct:
@@ -215,7 +215,7 @@ def _default_text(value: Any) -> str | None:
 
 
 def _names(table: Table) -> dict[int, str]:
-    """Columns by field id; dropped ones go by their last name."""
+    """Return column names by field id; dropped columns have their last name."""
     from skipstone.iceberg.schema import walk_fields
 
     older = sorted(table.metadata.schemas, key=lambda one: one.schema_id)
@@ -226,7 +226,7 @@ def _names(table: Table) -> dict[int, str]:
 
 
 def _transformed(transform: str, source: str) -> str:
-    """A column in the words of ``partition_by``: ``day(ts)``, ``bucket(16, id)``."""
+    """Write a transform as in ``partition_by``: ``day(ts)``, ``bucket(16, id)``."""
     name, bracket, size = transform.rstrip("]").partition("[")
     if name == "identity":
         return source
@@ -256,10 +256,10 @@ def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
     used = np.zeros(len(data.keys), dtype=bool)
     used[data.partitions] = True
     of_keys = np.array([key.spec_id for key in data.keys], dtype=np.int64)[used]
-    found = []
+    uses = []
     for spec_id, spec in sorted(table.specs.items()):
         mine = data.specs == spec_id
-        found.append(
+        uses.append(
             SpecUse(
                 spec_id,
                 spec_id == default,
@@ -270,11 +270,11 @@ def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
                 int((of_keys == spec_id).sum()),
             )
         )
-    return tuple(found)
+    return tuple(uses)
 
 
 def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[TableDeletes, ...], int]:
-    """Delete files by kind, and how many data files any of them may apply to."""
+    """Return delete files by kind, and the number of data files that any of them may apply to."""
     from skipstone.iceberg.deletes.match import DeleteIndex
 
     if not len(deletes):
@@ -301,12 +301,12 @@ def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[Table
 
 
 def _delete_bytes(deletes: Entries, numbers: Array, *, vectors: bool) -> int:
-    """Bytes of delete files; vectors share theirs, and have only their own part of it."""
+    """Bytes of delete files; vectors share files, so only their own part counts."""
     return int((deletes.content_sizes if vectors else deletes.sizes)[numbers].sum())
 
 
 def measure_sizes(sizes: Array) -> TableSizes:
-    """Sizes by powers of two, and those in the middle and at the ends; there is at least one."""
+    """Return sizes by powers of two, and the smallest, median and largest; there must be at least one."""
     # The exponent of the power of two that is not above a size; that of 0 is -1.
     exponents = np.frexp(sizes.astype(np.float64))[1] - 1
     first = int(exponents.min())

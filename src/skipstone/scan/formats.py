@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from skipstone.errors import UsageError
 from skipstone.report.lines import visible
 
-# 64-bit offsets: the text of a batch may be longer than 2 GB.
+# 64-bit offsets: the strings of a batch may be longer than 2 GB.
 TEXT = pa.large_string()
 
 _WHOLE = r"^(-?[0-9]+)$"
@@ -32,7 +32,7 @@ _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def texts(array: pa.Array) -> pa.Array:
-    """The values as text, NULL left as it is; nested values are JSON, binary ones base64.
+    """Return values as strings; NULL stays NULL, nested values are JSON, binary ones base64.
 
     >>> texts(pa.array([1.0, float("nan"), None])).to_pylist()
     ['1.0', 'NaN', None]
@@ -103,10 +103,10 @@ def type_name(type: pa.DataType) -> str:
 
 
 def json_texts(array: pa.Array) -> pa.Array:
-    """The values as JSON, NULL as ``null``.
+    """Return values as JSON, NULL as ``null``.
 
-    Numbers that JSON or its readers can't hold are strings: decimals, NaN and the infinities. So are
-    times and base64. Maps are objects.
+    Decimals, NaN and infinities are strings, as JSON or its readers lack such numbers; so are times and
+    base64. Maps are objects.
 
     >>> json_texts(pa.array([{"a": [1, None]}, None])).to_pylist()
     ['{"a":[1,null]}', 'null']
@@ -114,26 +114,26 @@ def json_texts(array: pa.Array) -> pa.Array:
     array = plain(array)
     type = array.type
     if pa.types.is_struct(type):
-        found = json_objects(type.names, array.flatten(), len(array))
+        json_values = json_objects(type.names, array.flatten(), len(array))
     elif pa.types.is_map(type):
-        found = _map(array)
+        json_values = _map(array)
     elif pa.types.is_nested(type):
-        found = _list(array)
+        json_values = _list(array)
     elif is_text(type):
-        found = quoted(_valid(array))
+        json_values = quoted(_valid(array))
     elif pa.types.is_floating(type):
-        found = _floats(array)
-        special = pc.fill_null(pc.match_substring_regex(found, "^-?[NI]"), False)
-        found = pc.if_else(special, _wrapped('"', found, '"'), found)
+        json_values = _floats(array)
+        special = pc.fill_null(pc.match_substring_regex(json_values, "^-?[NI]"), False)
+        json_values = pc.if_else(special, _wrapped('"', json_values, '"'), json_values)
     elif pa.types.is_integer(type) or pa.types.is_boolean(type) or pa.types.is_duration(type):
-        found = texts(array)
+        json_values = texts(array)
     else:
-        found = _wrapped('"', texts(array), '"')
-    return pc.if_else(array.is_null(), "null", found).cast(TEXT)
+        json_values = _wrapped('"', texts(array), '"')
+    return pc.if_else(array.is_null(), "null", json_values).cast(TEXT)
 
 
 def json_objects(names: list[str], columns: list[pa.Array], count: int) -> pa.Array:
-    """One JSON object per row."""
+    """Return one JSON object per row."""
     if not names:
         return pa.repeat(pa.scalar("{}", TEXT), count)
     parts: list[Any] = []
@@ -144,12 +144,12 @@ def json_objects(names: list[str], columns: list[pa.Array], count: int) -> pa.Ar
 
 
 def joined(*parts: Any, separator: str = "") -> pa.Array:
-    """Texts side by side, row by row; NULL if any of them is."""
+    """Concatenate strings row by row; NULL if any of them is."""
     return pc.binary_join_element_wise(*parts, _text(separator))
 
 
 def quoted(array: pa.Array) -> pa.Array:
-    """Texts as JSON strings."""
+    """Return strings as JSON strings."""
     plain_text = _wrapped('"', array, '"')
     odd = pc.fill_null(pc.match_substring_regex(array, _TO_ESCAPE), False)
     if not odd.true_count:
@@ -159,7 +159,7 @@ def quoted(array: pa.Array) -> pa.Array:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The array without dictionaries and extensions; UUIDs become their text."""
+    """Return the array without dictionaries and extensions; UUIDs become strings."""
     if isinstance(array, pa.ExtensionArray):
         if array.type == pa.uuid():
             return _each(array.storage, lambda value: str(uuid.UUID(bytes=value)))
@@ -168,7 +168,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """The type that :func:`plain` gives."""
+    """Return the type of :func:`plain`."""
     if isinstance(type, pa.BaseExtensionType):
         return TEXT if type == pa.uuid() else plain_type(type.storage_type)
     return plain_type(type.value_type) if pa.types.is_dictionary(type) else type
@@ -211,31 +211,31 @@ def _map(array: pa.Array) -> pa.Array:
 
 
 def _joined_lists(array: pa.Array, items: pa.Array) -> pa.Array:
-    """The items of each list in one text; ``items`` has none of the values below NULL lists."""
+    """Join the items of each list; ``items`` has no values of NULL lists."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0), dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), items), _text(","))
 
 
 def _floats(array: pa.Array) -> pa.Array:
-    found = pc.replace_substring_regex(array.cast(TEXT), _WHOLE, r"\1.0")
-    return _patched(found, "n", lambda text: _SPECIAL[text])
+    strings = pc.replace_substring_regex(array.cast(TEXT), _WHOLE, r"\1.0")
+    return _patched(strings, "n", lambda text: _SPECIAL[text])
 
 
 def _timestamps(array: pa.Array) -> pa.Array:
-    """ISO 8601; a value beyond the calendar is shown as its number."""
+    """ISO 8601; a value beyond the calendar is its number."""
     local = array.cast(pa.timestamp(array.type.unit))
-    found = local.cast(TEXT)
+    strings = local.cast(TEXT)
     if array.type.tz is not None:
         zoned = pc.replace_substring_regex(array.cast(TEXT), _OFFSET, r"\1:\2")
         # Arrow's calendar wraps around for these.
-        found = pc.if_else(pc.starts_with(found, _OUT_OF_RANGE), found, zoned)
-    dated = pc.replace_substring(found, " ", "T", max_replacements=1)
-    return pc.if_else(pc.starts_with(found, _OUT_OF_RANGE), found, dated)
+        strings = pc.if_else(pc.starts_with(strings, _OUT_OF_RANGE), strings, zoned)
+    dated = pc.replace_substring(strings, " ", "T", max_replacements=1)
+    return pc.if_else(pc.starts_with(strings, _OUT_OF_RANGE), strings, dated)
 
 
 def _patched(array: pa.Array, having: str, change: Callable[[str], str]) -> pa.Array:
-    """Texts with those that hold ``having`` changed; they are few."""
+    """Change the few strings that contain ``having``."""
     chosen = pc.fill_null(pc.match_substring(array, having), False)
     if not chosen.true_count:
         return array
@@ -248,7 +248,7 @@ def _each(array: pa.Array, change: Callable[[bytes], str]) -> pa.Array:
 
 
 def _valid(array: pa.Array) -> pa.Array:
-    """Strings that are valid UTF-8; a Parquet file may hold others."""
+    """Make strings valid UTF-8, which those of a Parquet file may not be."""
     array = array.cast(TEXT)
     raw = array.cast(pa.large_binary())
     try:
@@ -262,7 +262,7 @@ def _valid(array: pa.Array) -> pa.Array:
 # Rows are gathered into row groups of about this size, or this many.
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _ROW_GROUP_ROWS = 1024 * 1024
-# A comma, a quote or a line break inside; blanks at an end, which some readers strip; nothing at all.
+# Strings with a comma, a quote or a line break, with blanks at an end, which some readers strip, or empty.
 _TO_QUOTE = r'[,"\r\n]|^\s|\s$|^$'
 
 
@@ -276,17 +276,17 @@ class ByteStream(Protocol):
 
 
 class RowWriter(Protocol):
-    """Takes batches; what it has written is complete only after ``finish``."""
+    """Writes batches; the output is complete only after ``finish``."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write some rows."""
 
     def finish(self) -> None:
-        """Write what comes after the last row."""
+        """Complete the output."""
 
 
 class Csv:
-    """RFC 4180 with a header, lines ended by a line feed; NULL is nothing, an empty text is ``""``."""
+    """RFC 4180 with a header and line feeds; NULL is empty, an empty string is ``""``."""
 
     def __init__(self, schema: pa.Schema, out: ByteStream) -> None:
         self._out = out
@@ -296,7 +296,7 @@ class Csv:
     def write(self, batch: pa.RecordBatch) -> None:
         """Write some rows."""
         cells = [self._cells(column) for column in batch.columns]
-        # A line of one NULL would be an empty line, which readers skip.
+        # A line with a single NULL would be empty, and readers skip empty lines.
         missing = "" if len(cells) > 1 else '""'
         cells = [pc.fill_null(column, missing) for column in cells]
         _write_texts(joined(joined(*cells, separator=","), _text("\n")), self._out)
@@ -304,16 +304,16 @@ class Csv:
     @staticmethod
     def _cells(column: pa.Array) -> pa.Array:
         column = plain(column)
-        found = texts(column)
+        strings = texts(column)
         type = column.type
-        return _quoted(found) if is_text(type) or pa.types.is_nested(type) or is_binary(type) else found
+        return _quoted(strings) if is_text(type) or pa.types.is_nested(type) or is_binary(type) else strings
 
     def finish(self) -> None:
-        """Nothing comes after the last row."""
+        """Do nothing."""
 
 
 class Json:
-    """JSON objects on lines of their own: bare, or in one array."""
+    """JSON objects, one per line, optionally in one array."""
 
     def __init__(self, schema: pa.Schema, out: ByteStream, *, array: bool) -> None:
         self._names = schema.names
@@ -354,7 +354,7 @@ class Arrow:
 
 
 class Parquet:
-    """A Parquet file with a page index, batches gathered into row groups of a useful size."""
+    """A Parquet file with a page index and row groups of a useful size."""
 
     def __init__(self, schema: pa.Schema, out: ByteStream) -> None:
         import pyarrow.parquet as pq
@@ -363,10 +363,12 @@ class Parquet:
         try:
             self._writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_index=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(f"Parquet can't hold this: {error}", hint="take another --format") from error
+            raise UsageError(
+                f"Parquet can't store these columns: {error}", hint="use another --format"
+            ) from error
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write some rows, or keep them until there are enough."""
+        """Collect rows, and write a row group when there are enough."""
         self._waiting.append(batch)
         size = sum(waiting.nbytes for waiting in self._waiting)
         rows = sum(waiting.num_rows for waiting in self._waiting)
@@ -394,19 +396,19 @@ _WRITERS: dict[str, Callable[[pa.Schema, ByteStream], RowWriter]] = {
 
 
 def row_writer(format: str, schema: pa.Schema, out: ByteStream) -> RowWriter:
-    """The writer of a format."""
+    """Return the writer of a format."""
     return _WRITERS[format](schema, out)
 
 
 def _quoted(array: pa.Array) -> pa.Array:
-    """Texts as CSV has them."""
+    """Quote strings for CSV."""
     odd = pc.fill_null(pc.match_substring_regex(array, _TO_QUOTE), False)
     quote = _text('"')
     return pc.if_else(odd, joined(quote, pc.replace_substring(array, '"', '""'), quote), array)
 
 
 def _write_texts(array: pa.Array, out: ByteStream) -> None:
-    """Write the texts one after the other, straight from Arrow's buffer."""
+    """Write strings directly from Arrow's buffer."""
     if len(array) == 0:
         return
     _, offsets, data = array.buffers()

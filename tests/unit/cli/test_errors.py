@@ -73,10 +73,10 @@ def test_unknown_dialect_zone_and_column(run: Run, events: Path) -> None:
     assert run("prune", events, "--where", "id = 1", "--tz", "Mars/Base").exit_code == Exit.PREDICATE
     done = run("inspect", events, "--columns", "id,mixd")
     assert done.exit_code == Exit.PREDICATE
-    assert done.stderr.endswith("there is no column 'mixd'; hint: did you mean mixed?\n")
+    assert done.stderr.endswith("unknown column 'mixd'; hint: did you mean mixed?\n")
     done = run("inspect", events, "--pages", "place")
     assert done.exit_code == Exit.PREDICATE
-    assert "name one of place.x, place.tags.list.element" in done.stderr
+    assert "use one of place.x, place.tags.list.element" in done.stderr
 
 
 def test_usage(run: Run, events: Path, words: Callable[[str], str]) -> None:

@@ -76,7 +76,7 @@ class TestBinary:
     def test_what_parquet_can_not_hold(self) -> None:
         from skipstone.errors import UsageError
 
-        with pytest.raises(UsageError, match="Parquet does not support"):
+        with pytest.raises(UsageError, match="Parquet can't store"):
             row_writer("parquet", pa.schema([("s", pa.struct([]))]), RowStream(io.BytesIO()))
 
 
