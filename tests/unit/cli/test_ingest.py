@@ -166,7 +166,7 @@ class TestIngest:
         ("options", "said"),
         [
             (("--target-file-size", "big"), "invalid size 'big'; use one such as 128MB"),
-            (("--target-file-size", "0MB"), "give a size above zero"),
+            (("--target-file-size", "0MB"), "size must be above zero"),
             (("--batch-size", "-1"), "invalid size"),
             (("--cluster-by", " , "), "no column named"),
             (("--blooms", ""), "no column named"),
@@ -253,10 +253,10 @@ def test_help_tells_the_defaults_of_the_library(run: Run, words: Words) -> None:
     usual = PageLayout()
     for size in (usual.target_file_bytes, BATCH_BYTES):
         power = 3 if size >= 2**30 else 2
-        assert f"by default {size >> 10 * power}{'MG'[power - 2]}iB" in text
+        assert f"Default: {size >> 10 * power}{'MG'[power - 2]}iB" in text
     for rows in (usual.row_group_rows, usual.page_rows):
-        assert f"by default {rows:,}." in text
-    assert f"By default {usual.compression}." in text
+        assert f"Default: {rows:,}." in text
+    assert f"Default: {usual.compression}." in text
     assert {str(one) for one in Codec} == set(CODECS)
     assert {str(one) for one in ClusterOrder} == set(CLUSTERS)
     assert {str(one) for one in InputFormat} == set(FORMATS)
@@ -339,7 +339,7 @@ class TestExplain:
         ("options", "said"),
         [
             (("--route", "driver"), "needs --spark"),
-            (("--spark", "--why", "x"), "--why is about one file"),
+            (("--spark", "--why", "x"), "can't be combined with --why"),
             (("--master", "local"), "needs --spark"),
             (("--spark", "--route", "train"), "train"),
         ],
