@@ -61,7 +61,14 @@ def _version(wanted: bool) -> None:
 @app.callback(epilog=EXIT_CODES)
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            metavar="",
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """Query Parquet lakes and read only the pages that can match."""

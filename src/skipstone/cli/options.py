@@ -103,9 +103,12 @@ ColumnsOption = Annotated[
     ),
 ]
 DialectOption = Annotated[
-    str, typer.Option("--dialect", help="SQL dialect of --where: spark, hive, trino, presto or duckdb.")
+    str,
+    typer.Option(
+        "--dialect", metavar="NAME", help="SQL dialect of --where: spark, hive, trino, presto or duckdb."
+    ),
 ]
-ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of timestamps without one.")]
+ZoneOption = Annotated[str, typer.Option("--tz", metavar="ZONE", help="Time zone of timestamps without one.")]
 SkippingOption = Annotated[
     bool, reading("--skipping/--no-skipping", help="Skip data that metadata rules out.")
 ]
