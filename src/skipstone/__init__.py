@@ -13,14 +13,171 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skipstone.api import *  # noqa: F403
-
-    # Editors take these for the packages of the same names otherwise.
-    from skipstone.api import predicate as predicate
-    from skipstone.api import prune as prune
-    from skipstone.api import spark as spark
+    from skipstone.aggregate.aggregation import Aggregation
+    from skipstone.aggregate.functions import (
+        Aggregate,
+        approx_distinct,
+        avg,
+        count,
+        first,
+        histogram,
+        last,
+        max,  # noqa: A004
+        min,  # noqa: A004
+        quantile,
+        stddev,
+        sum,  # noqa: A004
+        udaf,
+        var,
+    )
+    from skipstone.aggregate.members import Members, members
+    from skipstone.api import catalog, open, read_metadata, register, spark  # noqa: A004
+    from skipstone.core.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
+    from skipstone.core.ir import Compiled, Diagnostic
+    from skipstone.core.judge import Verdict
+    from skipstone.core.rows import RowSet
+    from skipstone.engine.jobs import Engine
+    from skipstone.errors import (
+        ConflictError,
+        CorruptFileError,
+        EncryptedFileError,
+        FileError,
+        JobError,
+        MissingFileError,
+        NotExpressibleError,
+        NotParquetError,
+        ParseError,
+        PredicateError,
+        ReadError,
+        RowSetError,
+        SchemaError,
+        SkipstoneError,
+        TypeMismatchError,
+        UnknownColumnError,
+        UsageError,
+        WriteError,
+    )
+    from skipstone.iceberg.metadata import SnapshotInfo
+    from skipstone.index.advise.advice import Advice
+    from skipstone.index.index import LakeIndex
+    from skipstone.index.results import IndexReport, IndexStatus
+    from skipstone.lake.snapshot import FileEntry
+    from skipstone.parquet.metadata import ParquetMetadata
+    from skipstone.predicate.coerce import parse, predicate
+    from skipstone.predicate.tree import Expr, Predicate, col, lit, udf
+    from skipstone.prune.pruner import Pruner, PruneResult, prune
+    from skipstone.prune.survey import BloomProvider, BloomRequest, PruneOptions
+    from skipstone.report.trace import FilterStats, ScanTrace, Trace
+    from skipstone.scan.execute import Execution, execute
+    from skipstone.scan.lake import Lake, Table
+    from skipstone.scan.options import ScanOptions
+    from skipstone.scan.plan import ScanPlan
+    from skipstone.scan.results import Verification, Why
+    from skipstone.scan.scan import Scan
+    from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
+    from skipstone.store.options import with_credentials
+    from skipstone.store.retry import RetryPolicy
+    from skipstone.tables import Catalog
+    from skipstone.write.job import ingest
+    from skipstone.write.report import IngestReport, PipelineReport
+    from skipstone.write.sources import ingest_new
 
 __version__ = "0.2.0.dev0"
+
+__all__ = [
+    "Advice",
+    "Aggregate",
+    "Aggregation",
+    "BloomProvider",
+    "BloomRequest",
+    "Bound",
+    "Catalog",
+    "ColumnDomain",
+    "ColumnHandle",
+    "ColumnStatistics",
+    "Compiled",
+    "ConflictError",
+    "CorruptFileError",
+    "Diagnostic",
+    "Domain",
+    "EncryptedFileError",
+    "Engine",
+    "Execution",
+    "Expr",
+    "FileEntry",
+    "FileError",
+    "FilterStats",
+    "IndexReport",
+    "IndexStatus",
+    "IngestReport",
+    "JobError",
+    "Lake",
+    "LakeIndex",
+    "LakeStatistics",
+    "Marker",
+    "Members",
+    "MissingFileError",
+    "NotExpressibleError",
+    "NotParquetError",
+    "ParquetMetadata",
+    "ParseError",
+    "PipelineReport",
+    "Predicate",
+    "PredicateError",
+    "PruneOptions",
+    "PruneResult",
+    "Pruner",
+    "Range",
+    "ReadError",
+    "RetryPolicy",
+    "RowSet",
+    "RowSetError",
+    "Scan",
+    "ScanOptions",
+    "ScanPlan",
+    "ScanTrace",
+    "SchemaError",
+    "SkipstoneError",
+    "SnapshotInfo",
+    "Table",
+    "Trace",
+    "TypeMismatchError",
+    "UnknownColumnError",
+    "UsageError",
+    "Verdict",
+    "Verification",
+    "Why",
+    "WriteError",
+    "approx_distinct",
+    "avg",
+    "catalog",
+    "col",
+    "count",
+    "execute",
+    "first",
+    "histogram",
+    "ingest",
+    "ingest_new",
+    "last",
+    "lit",
+    "max",
+    "members",
+    "min",
+    "open",
+    "parse",
+    "predicate",
+    "prune",
+    "quantile",
+    "read_metadata",
+    "register",
+    "spark",
+    "stddev",
+    "sum",
+    "udaf",
+    "udf",
+    "var",
+    "with_credentials",
+]
 
 
 class _Package(types.ModuleType):
@@ -32,15 +189,10 @@ class _Package(types.ModuleType):
     _functions = frozenset({"predicate", "prune", "spark"})
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__all__":
+        if name not in __all__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         # Not ``from skipstone import api``: that would ask this very method for ``api``.
-        api = importlib.import_module("skipstone.api")
-        if name == "__all__":
-            return api.__all__
-        if name not in api.__all__:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = getattr(api, name)
+        value = getattr(importlib.import_module("skipstone.api"), name)
         super().__setattr__(name, value)
         return value
 

@@ -1,4 +1,4 @@
-"""The public names, loaded on first use; ``skipstone`` exports them."""
+"""Public functions that open things, and the modules of the other public names, loaded on first use."""
 
 from __future__ import annotations
 
@@ -15,166 +15,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import SparkSession
 
-    from skipstone.aggregate.aggregation import Aggregation
-    from skipstone.aggregate.functions import (
-        Aggregate,
-        approx_distinct,
-        avg,
-        count,
-        first,
-        histogram,
-        last,
-        max,  # noqa: A004
-        min,  # noqa: A004
-        quantile,
-        stddev,
-        sum,  # noqa: A004
-        udaf,
-        var,
-    )
-    from skipstone.aggregate.members import Members, members
-    from skipstone.core.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
-    from skipstone.core.ir import Compiled, Diagnostic
-    from skipstone.core.judge import Verdict
-    from skipstone.core.rows import RowSet
-    from skipstone.engine.jobs import Engine
-    from skipstone.errors import (
-        ConflictError,
-        CorruptFileError,
-        EncryptedFileError,
-        FileError,
-        JobError,
-        MissingFileError,
-        NotExpressibleError,
-        NotParquetError,
-        ParseError,
-        PredicateError,
-        RowSetError,
-        SchemaError,
-        SkipstoneError,
-        TypeMismatchError,
-        UnknownColumnError,
-        WriteError,
-    )
-    from skipstone.iceberg.metadata import SnapshotInfo
-    from skipstone.index.advise.advice import Advice
-    from skipstone.index.index import LakeIndex
-    from skipstone.index.results import IndexReport, IndexStatus
-    from skipstone.lake.snapshot import FileEntry
     from skipstone.parquet.metadata import ParquetMetadata
-    from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
-    from skipstone.prune.pruner import Pruner, PruneResult, prune
-    from skipstone.prune.survey import BloomProvider, BloomRequest, PruneOptions
-    from skipstone.report.trace import FilterStats, ScanTrace, Trace
-    from skipstone.scan.execute import Execution, execute
     from skipstone.scan.lake import Lake, Table
-    from skipstone.scan.options import ScanOptions
-    from skipstone.scan.plan import ScanPlan
-    from skipstone.scan.results import Verification, Why
-    from skipstone.scan.scan import Scan
-    from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
-    from skipstone.store.options import with_credentials
     from skipstone.store.retry import RetryPolicy
     from skipstone.tables import Catalog
     from skipstone.typing import CatalogLike, SnapshotLike, SourceLike, StorageOptions, StrPath
-    from skipstone.write.job import ingest
-    from skipstone.write.report import IngestReport, PipelineReport
-    from skipstone.write.sources import ingest_new
-
-__all__ = [
-    "Advice",
-    "Aggregate",
-    "Aggregation",
-    "BloomProvider",
-    "BloomRequest",
-    "Bound",
-    "Catalog",
-    "ColumnDomain",
-    "ColumnHandle",
-    "ColumnStatistics",
-    "Compiled",
-    "ConflictError",
-    "CorruptFileError",
-    "Diagnostic",
-    "Domain",
-    "EncryptedFileError",
-    "Engine",
-    "Execution",
-    "Expr",
-    "FileEntry",
-    "FileError",
-    "FilterStats",
-    "IndexReport",
-    "IndexStatus",
-    "IngestReport",
-    "JobError",
-    "Lake",
-    "LakeIndex",
-    "LakeStatistics",
-    "Marker",
-    "Members",
-    "MissingFileError",
-    "NotExpressibleError",
-    "NotParquetError",
-    "ParquetMetadata",
-    "ParseError",
-    "PipelineReport",
-    "Predicate",
-    "PredicateError",
-    "PruneOptions",
-    "PruneResult",
-    "Pruner",
-    "Range",
-    "ReadError",
-    "RetryPolicy",
-    "RowSet",
-    "RowSetError",
-    "Scan",
-    "ScanOptions",
-    "ScanPlan",
-    "ScanTrace",
-    "SchemaError",
-    "SkipstoneError",
-    "SnapshotInfo",
-    "Table",
-    "Trace",
-    "TypeMismatchError",
-    "UnknownColumnError",
-    "UsageError",
-    "Verdict",
-    "Verification",
-    "Why",
-    "WriteError",
-    "approx_distinct",
-    "avg",
-    "catalog",
-    "col",
-    "count",
-    "execute",
-    "first",
-    "histogram",
-    "ingest",
-    "ingest_new",
-    "last",
-    "lit",
-    "max",
-    "members",
-    "min",
-    "open",
-    "parse",
-    "predicate",
-    "prune",
-    "quantile",
-    "read_metadata",
-    "register",
-    "spark",
-    "stddev",
-    "sum",
-    "udaf",
-    "udf",
-    "var",
-    "with_credentials",
-]
 
 
 def read_metadata(source: SourceLike, storage_options: StorageOptions | None = None) -> ParquetMetadata:
@@ -214,7 +59,7 @@ def spark(
 
     Examples:
         >>> import skipstone as sk
-        >>> sk.open("events").scan("event_id < 10").to_spark(sk.spark()).count()  # spark
+        >>> sk.open("events").scan("event_id < 10").to_spark(sk.spark()).count()
         10
     """
     from skipstone.engine.session import spark_session
@@ -230,9 +75,9 @@ def register(session: SparkSession) -> None:
 
     Examples:
         >>> import skipstone as sk
-        >>> session = sk.spark()  # spark
-        >>> sk.register(session)  # spark
-        >>> session.read.format("skipstone").load("events").count()  # spark
+        >>> session = sk.spark()
+        >>> sk.register(session)
+        >>> session.read.format("skipstone").load(sk.open("events").uri).count()
         1000
     """
     from skipstone.spark.source import SkipstoneSource
@@ -424,11 +269,13 @@ _HOMES = {
         "NotParquetError",
         "ParseError",
         "PredicateError",
+        "ReadError",
         "RowSetError",
         "SchemaError",
         "SkipstoneError",
         "TypeMismatchError",
         "UnknownColumnError",
+        "UsageError",
         "WriteError",
     ),
     "iceberg.metadata": ("SnapshotInfo",),
@@ -437,7 +284,8 @@ _HOMES = {
     "index.results": ("IndexReport", "IndexStatus"),
     "lake.snapshot": ("FileEntry",),
     "parquet.metadata": ("ParquetMetadata",),
-    "predicate": ("Expr", "Predicate", "col", "lit", "parse", "predicate", "udf"),
+    "predicate.coerce": ("parse", "predicate"),
+    "predicate.tree": ("Expr", "Predicate", "col", "lit", "udf"),
     "prune.pruner": ("PruneResult", "Pruner", "prune"),
     "prune.survey": ("BloomProvider", "BloomRequest", "PruneOptions"),
     "report.trace": ("FilterStats", "ScanTrace", "Trace"),

@@ -11,7 +11,7 @@ from tests.support.docs import ROOT, blocks, namespace, run_page, run_python, wr
 
 SPARK_PAGES = {"docs/cli.md", "docs/ingest.md", "docs/spark.md"}
 """Run in the session of tests/spark."""
-WITHOUT_SNIPPETS = {"docs/api.md", "docs/architecture.md", "docs/benchmarks.md", "docs/soundness.md"}
+WITHOUT_SNIPPETS = {"docs/architecture.md", "docs/benchmarks.md", "docs/soundness.md"}
 PAGES = {
     "README.md": 3,
     "docs/index.md": 1,

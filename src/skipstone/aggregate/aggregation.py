@@ -86,7 +86,18 @@ class AggregatePlan:
 
 
 class Aggregation:
-    """Aggregates of the rows of a scan, computed once, on first use."""
+    """Aggregates of the rows of a scan; the answer is computed once, when it is first used.
+
+    ``answer["sum(amount)"]`` is one value, or a list with one value for each group.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> answer = sk.open("events").scan().aggregate(sk.count(), sk.max("event_id"), group_by="country")
+        >>> answer["max(event_id)"]
+        [996, 997, 999, 998]
+        >>> answer.to_arrow().column_names
+        ['country', 'count', 'max(event_id)']
+    """
 
     def __init__(self, question: AggregateQuestion) -> None:
         self._question = question
@@ -168,7 +179,16 @@ class Aggregation:
         self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, ran_on, log.phases())
 
     def stream(self) -> Iterator[Step]:
-        """Yield progressively better answers: first from metadata, then after every few rows read."""
+        """Yield answers while rows are read: the first from metadata, the last exact.
+
+        Each step has ``covered``, the share of rows that it includes, and ``bounds`` of the final answer.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> steps = list(sk.open("events").scan().aggregate(sk.sum("amount")).stream())
+            >>> steps[-1].covered, steps[-1]["sum(amount)"]
+            (1.0, 49950.0)
+        """
         plan, schema = self._plan, self._question.lake.schema
         measures = dict(enumerate(plan.binding.measures))
         states = merge_states(plan.states, measures)
@@ -182,19 +202,23 @@ class Aggregation:
     # -- results ------------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
-        """Return the result as a table: one row, or one per group, sorted by the keys."""
+        """Return the answer as an Arrow table: one row, or one per group, ordered by the keys."""
         return self._answer.to_arrow()
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Return the result rows as dictionaries; sums of integers are int."""
+        """Return the answer as a list of dicts; sums of integers are int."""
         return self._answer.to_pylist()
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the result as a Polars DataFrame."""
+        """Return the answer as a Polars data frame."""
         return self._answer.to_polars()
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """Return the result as a pandas DataFrame; ``options`` are passed to pyarrow."""
+        """Return the answer as a pandas data frame.
+
+        Args:
+            **options: Arguments of ``pyarrow.Table.to_pandas``.
+        """
         return self._answer.to_pandas(**options)
 
     def __getitem__(self, name: str) -> Any:
@@ -202,12 +226,12 @@ class Aggregation:
 
     @property
     def bounds(self) -> Mapping[str, Any]:
-        """Confidence bounds of estimates, by name; with groups, lists of bounds."""
+        """Confidence intervals of estimates, by name; lists of them with groups."""
         return self._answer.bounds
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the result."""
+        """The schema of the answer."""
         return Answer(self._plan.binding, (), self._question.lake.schema).to_arrow().schema
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -217,7 +241,7 @@ class Aggregation:
 
     @property
     def trace(self) -> AggregateTrace:
-        """What metadata answers and what is read; after a run also the work done."""
+        """What metadata answers and what is read; after the run, also its cost."""
         plan, question = self._plan, self._question
         return AggregateTrace(
             scan=plan.plan.trace,
@@ -231,7 +255,12 @@ class Aggregation:
         )
 
     def explain(self, analyze: bool = False, format: ReportFormat = "text") -> str:
-        """Explain what is answered from metadata, what is read and why; ``analyze`` also runs it."""
+        """Describe which answers come from metadata, what is read, and why.
+
+        Args:
+            analyze: Also compute the answer, and report rows, requests, bytes and times.
+            format: ``"text"``, ``"json"`` or ``"html"``.
+        """
         from skipstone.report import render
         from skipstone.scan.scan import check_format
 

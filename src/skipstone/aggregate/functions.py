@@ -21,17 +21,28 @@ _NAME_HINT = "use the name of a column"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """An aggregate function; use ``alias`` to name the result column."""
+    """One aggregate function of one or more columns.
+
+    Attributes:
+        function: The name of the function.
+        columns: The columns that the function reads.
+        name: The name of the result; ``alias`` changes it.
+        options: Other arguments of the function.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> total = sk.sum("amount").alias("total")
+        >>> sk.open("events").scan("event_id < 5").aggregate(total).to_pylist()
+        [{'total': 1.0}]
+    """
 
     function: str
     columns: tuple[str, ...]
     name: str
-    """Name of the result column."""
     options: Any = None
-    """Other arguments of the function."""
 
     def alias(self, name: str) -> Aggregate:
-        """Rename the result column."""
+        """Return the aggregate with another name for its result."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"alias {name!r} is not a name", hint="use a non-empty string")
         return replace(self, name=name)
@@ -41,49 +52,134 @@ class Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """Number of rows, or of non-NULL values of a column."""
+    """Count rows, or the values of a column that are not NULL.
+
+    Args:
+        column: The column; None counts rows.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan("country = 'DE'").aggregate(sk.count())["count"]
+        250
+    """
     return Aggregate("count", (), "count") if column in (None, "*") else _of("count", column)
 
 
 def sum(column: str) -> Aggregate:
-    """Sum: exact for integers and decimals; sums of floats are exact and then rounded once."""
+    """Sum a column exactly; sums of floats are rounded once, at the end.
+
+    Args:
+        column: A numeric column.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan().aggregate(sk.sum("event_id"))["sum(event_id)"]
+        499500
+    """
     return _of("sum", column)
 
 
 def min(column: str) -> Aggregate:
-    """Smallest value; NaN is larger than every number."""
+    """Return the smallest value; NaN is larger than every number.
+
+    Args:
+        column: A column of an ordered type.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan("event_id >= 10").aggregate(sk.min("amount"))["min(amount)"]
+        1.0
+    """
     return _of("min", column)
 
 
 def max(column: str) -> Aggregate:
-    """Largest value; NaN is larger than every number."""
+    """Return the largest value; NaN is larger than every number.
+
+    Args:
+        column: A column of an ordered type.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan().aggregate(sk.max("country"))["max(country)"]
+        'US'
+    """
     return _of("max", column)
 
 
 def avg(column: str) -> Aggregate:
-    """Mean, from the exact sum."""
+    """Return the mean, computed from the exact sum.
+
+    Args:
+        column: A numeric column.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan("event_id < 3").aggregate(sk.avg("event_id"))["avg(event_id)"]
+        1.0
+    """
     return _of("avg", column)
 
 
 def var(column: str, *, ddof: int = 1) -> Aggregate:
-    """Variance of a sample (``ddof=1``) or of the population (``ddof=0``), from exact sums."""
+    """Return the variance, computed from exact sums.
+
+    Args:
+        column: A numeric column.
+        ddof: 1 for the variance of a sample, 0 for that of a population.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan("event_id < 3").aggregate(sk.var("event_id"))["var(event_id)"]
+        1.0
+    """
     return _of("var" if _check_ddof(ddof) else "var_pop", column, options=ddof)
 
 
 def stddev(column: str, *, ddof: int = 1) -> Aggregate:
-    """Standard deviation of a sample (``ddof=1``) or of the population (``ddof=0``)."""
+    """Return the standard deviation, computed from exact sums.
+
+    Args:
+        column: A numeric column.
+        ddof: 1 for the standard deviation of a sample, 0 for that of a population.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan("event_id < 3").aggregate(sk.stddev("event_id"))["stddev(event_id)"]
+        1.0
+    """
     return _of("stddev" if _check_ddof(ddof) else "stddev_pop", column, options=ddof)
 
 
 def approx_distinct(column: str) -> Aggregate:
-    """Approximate number of distinct non-NULL values; ``bounds`` has the confidence bounds."""
+    """Estimate the number of distinct values, without NULL.
+
+    ``bounds`` of the answer has a confidence interval.
+
+    Args:
+        column: The column.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> answer = sk.open("events").scan().aggregate(sk.approx_distinct("country"))
+        >>> round(answer["approx_distinct(country)"])
+        4
+    """
     return _of("approx_distinct", column)
 
 
 def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> Aggregate:
-    """Quantile ``q``, from 0 to 1; a list of quantiles returns a list of values.
+    """Return a quantile, as Spark's ``percentile`` does; for a list of quantiles, a list.
 
-    Exact quantiles follow Spark's ``percentile`` and read all values; ``exact=False`` uses sketches.
+    Args:
+        column: A numeric or temporal column.
+        q: One number from 0 to 1, or several.
+        exact: If False, estimate from sketches, which needs far less memory.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan().aggregate(sk.quantile("event_id", [0, 0.5, 1]).alias("q"))["q"]
+        [0.0, 499.5, 999.0]
     """
     single = _is_number(q)
     ranks: list[Any] = [q] if single else list(q) if isinstance(q, Iterable) else []
@@ -95,9 +191,17 @@ def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> 
 
 
 def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
-    """Number of values per bin; ``bins`` is an ascending list of edges or a number of equal-width bins.
+    """Count the values in each bin. A bin includes its lower edge; the last one also its upper edge.
 
-    A bin includes its lower edge; the last bin also includes its upper edge.
+    Args:
+        column: A numeric or temporal column.
+        bins: The edges in ascending order, or the number of bins of equal width.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> answer = sk.open("events").scan().aggregate(sk.histogram("event_id", [0, 10, 100]).alias("bins"))
+        >>> [bin["count"] for bin in answer["bins"]]
+        [10, 91]
     """
     if isinstance(bins, int):
         if not 1 <= bins <= _MAX_BINS or isinstance(bins, bool):
@@ -115,15 +219,37 @@ def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
 
 
 def first(column: str, *, by: str) -> Aggregate:
-    """Value of the column in the row with the smallest ``by``; see :func:`last`."""
+    """Return the column's value in the row with the smallest ``by``.
+
+    Rows whose ``by`` is NULL are ignored. Among several rows with the smallest ``by`` the smallest value is
+    returned, where NULL is smallest, so that the answer doesn't depend on the order of rows.
+
+    Args:
+        column: The column to return.
+        by: The column to order by.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan().aggregate(sk.first("country", by="ts").alias("first"))["first"]
+        'DE'
+    """
     return _first_or_last("first", column, by)
 
 
 def last(column: str, *, by: str) -> Aggregate:
-    """Value of the column in the row with the largest ``by``.
+    """Return the column's value in the row with the largest ``by``.
 
-    Rows with a NULL ``by`` are ignored. Ties are broken by the largest value (for ``first`` the smallest),
-    with NULL as the smallest, so the result doesn't depend on the order of rows.
+    Rows whose ``by`` is NULL are ignored. Among several rows with the largest ``by`` the largest value is
+    returned, where NULL is smallest.
+
+    Args:
+        column: The column to return.
+        by: The column to order by.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan().aggregate(sk.last("event_id", by="ts").alias("last"))["last"]
+        999
     """
     return _first_or_last("last", column, by)
 
@@ -135,10 +261,24 @@ def udaf(
     name: str | None = None,
     type: pa.DataType | None = None,
 ) -> Aggregate:
-    """User-defined aggregate over batches of the named columns.
+    """Define an aggregate of your own, computed on batches of the named columns.
 
-    ``aggregate`` has ``init() -> state``, ``update(state, batch) -> state``, ``merge(a, b) -> state`` and
-    ``finish(state) -> value``; ``type`` is the type of the result, inferred from the values by default.
+    Args:
+        aggregate: An object with ``init() -> state``, ``update(state, batch) -> state``,
+            ``merge(a, b) -> state`` and ``finish(state) -> value``.
+        columns: The columns of the batches.
+        name: The name of the result.
+        type: The type of the result; by default inferred from the values.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> class Rows:
+        ...     def init(self): return 0
+        ...     def update(self, state, batch): return state + len(batch)
+        ...     def merge(self, a, b): return a + b
+        ...     def finish(self, state): return state
+        >>> sk.open("events").scan("event_id < 5").aggregate(sk.udaf(Rows(), ["amount"])).to_pylist()
+        [{'Rows(amount)': 5}]
     """
     if isinstance(columns, str) or not all(isinstance(column, str) for column in columns):
         raise UsageError(f"udaf() needs column names, got {columns!r}", hint="use a list of column names")

@@ -55,7 +55,17 @@ class Cover:
 
 
 class Members(ABC):
-    """A set of rows; sets are combined with ``&``, ``|``, ``~`` and ``-``."""
+    """Rows selected by ids or positions; ``&``, ``|``, ``-`` and ``~`` combine them.
+
+    [members][skipstone.members] creates them. NULL and negative ids are in no set, so ``~`` of a set selects
+    them.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> even = sk.members(range(0, 1000, 2), "event_id")
+        >>> sk.open("events").scan("event_id < 10").aggregate(sk.count(), within=~even)["count"]
+        5
+    """
 
     __slots__ = ()
 

@@ -32,7 +32,7 @@ from skipstone.cli.output import EXIT_CODES, emit, print_json, show
 from skipstone.cli.progress import Steps, steps
 
 if TYPE_CHECKING:
-    from skipstone.api import Lake, Table
+    from skipstone import Lake, Table
 
 _content = partial(typer.Option, rich_help_panel="Index content")
 JobThreadsOption = Annotated[

@@ -23,7 +23,7 @@ from skipstone.errors import SkipstoneError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from skipstone.api import Catalog, Lake, Table
+    from skipstone import Catalog, Lake, Table
     from skipstone.predicate import Predicate
     from skipstone.scan.scan import Scan
     from skipstone.typing import Dialect

@@ -30,7 +30,14 @@ from skipstone.core.ir.nodes import (
 
 
 class Verdict(enum.IntEnum):
-    """What is proven about the rows of a unit: none match, some may match, all match."""
+    """The verdict on a unit: no row matches (NONE), some rows may match (SOME), or all rows match (ALL).
+
+    Examples:
+        >>> import skipstone as sk
+        >>> result = sk.prune("events/part-0.parquet", "event_id >= 0")
+        >>> [sk.Verdict(verdict).name for verdict in result.verdicts]
+        ['ALL']
+    """
 
     NONE = 0
     SOME = 1

@@ -27,7 +27,7 @@ def int_scalar(value: int) -> pa.Scalar:
 def string_scalar(value: str | bytes, type: pa.DataType | None = None) -> pa.Scalar:
     """Make a scalar of a string or binary type with offsets.
 
-    >>> text_scalar("naïve"), text_scalar(b"a", pa.large_binary())
+    >>> string_scalar("naïve"), string_scalar(b"a", pa.large_binary())
     (<pyarrow.StringScalar: 'naïve'>, <pyarrow.LargeBinaryScalar: b'a'>)
     """
     type = type or pa.string()

@@ -31,27 +31,41 @@ _OPTION_NAMES = ("master", "remote", "conf", "threads")
 
 
 class Engine(Protocol):
-    """Runs a function on many tasks in parallel."""
+    """Runs tasks in parallel; ``engine=`` of jobs accepts any object with these members.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> class Here:
+        ...     name, parallelism = "here", 1
+        ...     def map(self, work, tasks, *, on_done=None): return [work(task) for task in tasks]
+        ...     def close(self): pass
+        >>> sk.open("events").scan("country = 'DE'").count(engine=Here())
+        250
+    """
 
     @property
     def name(self) -> str:
-        """Name for messages."""
+        """The name of the engine in reports."""
 
     @property
     def parallelism(self) -> int:
-        """Approximate number of tasks that run at once."""
+        """The approximate number of tasks that run at the same time."""
 
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
-        """Call ``work`` on each task; return results in the order of the tasks, or raise the first error.
+        """Run ``work`` on each task and return the results in order; raise the first failure.
 
-        ``on_done`` is called from time to time, from any thread, with the number of finished tasks. A task
-        may run more than once, so ``work`` must be idempotent.
+        A task can run more than once, so ``work`` must be idempotent.
+
+        Args:
+            work: A function that can be pickled.
+            tasks: Its arguments.
+            on_done: Called from time to time, and from any thread, with the number of finished tasks.
         """
 
     def close(self) -> None:
-        """Release what was started for this engine."""
+        """Release what the engine has started."""
 
 
 @dataclass(frozen=True, slots=True)

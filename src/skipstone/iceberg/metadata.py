@@ -164,7 +164,14 @@ _FIRST_MILLIS, _LAST_MILLIS = (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """One snapshot of a table."""
+    """A snapshot of a table, as [Table.snapshots][skipstone.Table.snapshots] lists it.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> (snapshot,) = sk.open("db.events", catalog="warehouse").snapshots()
+        >>> snapshot.operation, snapshot.refs, snapshot.current
+        ('append', ('main',), True)
+    """
 
     id: int
     parent: int | None

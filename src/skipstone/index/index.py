@@ -40,7 +40,20 @@ DEFAULT_COLUMNS: Final = 32
 
 
 class LakeIndex:
-    """The index of a lake, as of the lake's listing."""
+    """The index of a lake, as ``lake.index``: build, refresh, inspect and drop it.
+
+    An index never changes an answer. Entries of files that have changed are ignored, and so are damaged
+    parts.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> lake = sk.open("events", index_root="index")
+        >>> lake.index.build(engine="local").indexed
+        4
+        >>> lake.index.status().covered
+        4
+        >>> lake.index.drop()
+    """
 
     def __init__(
         self,
@@ -72,7 +85,7 @@ class LakeIndex:
 
     @property
     def uri(self) -> str:
-        """Location of the index."""
+        """The location of the index."""
         return self.store.uri
 
     @property
@@ -224,8 +237,7 @@ class LakeIndex:
         Examples:
             >>> import skipstone as sk
             >>> lake = sk.open("events", index_root="index")
-            >>> lake.index.build(engine="local").version
-            1
+            >>> report = lake.index.build(engine="local")
             >>> lake.index.refresh(engine="local").indexed
             0
         """
@@ -403,7 +415,13 @@ class LakeIndex:
     # -- inspecting --------------------------------------------------------------------------
 
     def status(self) -> IndexStatus:
-        """What the index covers, how old and how large it is."""
+        """Return what the index covers, its age and its size.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").index.status().next_step
+            'build it: lake.index.build(), or skipstone index build'
+        """
         from skipstone.index.status import index_status
 
         return index_status(self._snapshot, self)
@@ -426,7 +444,7 @@ class LakeIndex:
         return advise(self._snapshot, queries, sample=sample)
 
     def drop(self) -> None:
-        """Delete the index; the lake's own files stay as they are."""
+        """Delete the index; the lake's own files are not changed."""
         from skipstone.index.manifest import is_entries, is_manifest, is_segment, leftovers
 
         listed = self.store.list_prefix("")

@@ -113,7 +113,14 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus(Reported):
-    """Status of an index, compared with the lake's listing."""
+    """What an index covers, compared with the files of the lake.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> status = sk.open("events").index.status()
+        >>> status.exists, status.files, status.covered
+        (False, 4, 0)
+    """
 
     view: ClassVar[str] = "skipstone.index.views:status_tree"
 
@@ -200,7 +207,15 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport(Reported):
-    """Result of a build or refresh."""
+    """What a build or a refresh of an index did.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> lake = sk.open("events", index_root="index")
+        >>> report = lake.index.build(["event_id"], engine="local", rebuild=True)
+        >>> report.indexed, report.skipped
+        (4, ())
+    """
 
     view: ClassVar[str] = "skipstone.index.views:build_tree"
 

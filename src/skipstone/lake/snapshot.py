@@ -30,7 +30,13 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file of a lake: path, size in bytes, and partition values by column."""
+    """A file of a lake: its path, its size in bytes, and its partition values by name.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").files[0].path
+        '...events/part-0.parquet'
+    """
 
     path: str
     size: int

@@ -47,12 +47,17 @@ _REQUIRED = attrgetter("type", "codec", "num_values", "total_compressed_size", "
 
 
 class ParquetMetadata:
-    """The metadata of one file: leaves, row groups and raw column chunks.
+    """The metadata of one Parquet file; [read_metadata][skipstone.read_metadata] reads it.
 
-    Checked on creation: the schema is a tree, row counts add up, and every row group has the schema's columns
-    in order, each with the fields that the format requires. The rest of a chunk is checked when its column is
-    first used, because a query uses few columns of a wide file. ``size`` is None if only the metadata is
-    available.
+    It is checked when it is created: the schema is a tree, row counts add up, and every row group has the
+    schema's columns with the fields that the format requires. Column chunks are checked on first use,
+    because a query uses few columns of a wide file. ``size`` is None if only the metadata is available.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> metadata = sk.read_metadata("events/part-0.parquet")
+        >>> metadata.num_rows, metadata.row_group_count
+        (250, 1)
     """
 
     __slots__ = (

@@ -56,7 +56,15 @@ FLIPPED: dict[CompareOp, CompareOp] = {
 
 
 class Expr:
-    """A value: a column, a literal, a cast or a function call."""
+    """A value: a column, a literal, a cast or a function call.
+
+    Comparisons and the methods below build conditions.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.col("amount") * 2 > 10
+        Predicate("(amount * 2) > 10")
+    """
 
     __slots__ = ()
     __match_args__: tuple[str, ...]
@@ -276,7 +284,13 @@ def _wrap_errors(write: Callable[P, R]) -> Callable[P, R]:
 
 
 class Predicate(Expr):
-    """A condition: TRUE, FALSE or NULL for each row."""
+    """A condition that is TRUE, FALSE or NULL for each row; ``&``, ``|`` and ``~`` combine conditions.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> (sk.col("country") == "DE") & ~sk.col("amount").is_null()
+        Predicate("country = 'DE' AND amount IS NOT NULL")
+    """
 
     __slots__ = ()
 
@@ -302,7 +316,16 @@ class Predicate(Expr):
 
     @_wrap_errors
     def to_sql(self, dialect: str = "spark") -> str:
-        """Convert to SQL in the dialect spark, hive, trino, presto or duckdb."""
+        """Convert to SQL text.
+
+        Args:
+            dialect: ``"spark"``, ``"hive"``, ``"trino"``, ``"presto"`` or ``"duckdb"``.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> print((sk.col("ts") >= sk.lit("2026-01-01")).to_sql("trino"))
+            "ts" >= '2026-01-01'
+        """
         from skipstone.predicate.sql.write import to_sql
 
         return to_sql(self, dialect)
@@ -544,9 +567,16 @@ class Opaque(Predicate):
 
 
 def col(name: str, *fields: str) -> Column:
-    """Reference a column, or a struct field: ``col("address", "city")``.
+    """Refer to a column, or to a field of a struct.
 
-    Dots are part of the name: ``col("a.b")`` is the column named ``a.b``.
+    Args:
+        name: The column. Dots are part of the name.
+        *fields: Fields of a struct, as in ``col("address", "city")``.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.col("country").isin(["DE", "FR"])
+        Predicate("country IN ('DE', 'FR')")
     """
     for part in (name, *fields):
         if not isinstance(part, str):
@@ -555,14 +585,38 @@ def col(name: str, *fields: str) -> Column:
 
 
 def lit(value: object, type: pa.DataType | None = None, zone: str = "UTC") -> Expr:
-    """Make a literal from a Python, NumPy or Arrow value; expressions are returned unchanged."""
+    """Create a literal from a Python, NumPy or Arrow value; expressions are returned unchanged.
+
+    Args:
+        value: The value.
+        type: The Arrow type; by default inferred from the value.
+        zone: The time zone of a timestamp or string without a zone.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.col("amount") > sk.lit(10)
+        Predicate("amount > 10")
+    """
     if isinstance(value, Expr):
         return value
     return Literal(to_scalar(value, type), zone)
 
 
 def udf(fn: Callable[..., pa.Array], columns: Iterable[str | Column], name: str | None = None) -> Predicate:
-    """A condition computed by ``fn(*arrays)``: one Arrow array per column in, a boolean array out."""
+    """Define a condition by a Python function; it is tested on rows and skips nothing.
+
+    Args:
+        fn: A function of one Arrow array per column that returns a boolean array.
+        columns: The columns.
+        name: The name of the function in reports.
+
+    Examples:
+        >>> import pyarrow.compute as pc
+        >>> import skipstone as sk
+        >>> odd = sk.udf(lambda ids: pc.equal(pc.bit_wise_and(ids, 1), 1), ["event_id"], name="odd")
+        >>> sk.open("events").scan((sk.col("event_id") < 10) & odd).count()
+        5
+    """
     args = tuple(c if isinstance(c, Column) else col(c) for c in columns)
     text = name or getattr(fn, "__name__", "udf")
     return Opaque(args, _ColumnFunction(fn), f"{text}({', '.join('.'.join(a.path) for a in args)})")

@@ -40,11 +40,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PruneResult:
-    """Row groups and rows of one file that may match.
+    """The row groups and rows of one file that can match.
 
-    ``rows`` never misses a matching row. Every row of ``proven`` is known to match, so a reader need not
-    test it. ``verdicts`` has NONE, SOME or ALL for each row group of the file, before its pages were
-    looked at.
+    ``rows`` includes every row that matches, and every row of ``proven`` matches, so that a reader need not
+    test it. ``verdicts`` has a [Verdict][skipstone.Verdict] for each row group of the file, from statistics
+    of row groups alone.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> result = sk.prune("events/part-0.parquet", "event_id < 60")
+        >>> result.row_groups, result.rows.ranges(), result.proven.ranges()
+        ([0], [(0, 100)], [(0, 50)])
+        >>> result.row_selection()
+        [('select', 100), ('skip', 150)]
     """
 
     rows: RowSet
@@ -57,25 +65,25 @@ class PruneResult:
 
     @property
     def row_groups(self) -> list[int]:
-        """Row groups that hold a row of ``rows``."""
+        """Row groups with rows that can match."""
         starts = self.metadata.row_group_starts
         counts = self.rows.counts(starts, starts + self.metadata.row_group_rows)
         return [int(group) for group in np.flatnonzero(counts)]
 
     def row_selection(self) -> list[Selector]:
-        """``("skip" | "select", n)`` over the kept row groups, as Parquet readers take it."""
+        """Return ``("skip" | "select", n)`` pairs over ``row_groups``, as Parquet readers expect them."""
         meta = self.metadata
         return to_selection(self.rows, self.row_groups, meta.row_group_starts, meta.row_group_rows)
 
     def from_selection(self, selection: list[Selector]) -> RowSet:
-        """The file-absolute rows of a selection over the kept row groups."""
+        """Return the rows of the file that a selection over ``row_groups`` selects."""
         meta = self.metadata
         return from_selection(
             selection, self.row_groups, meta.row_group_starts, meta.row_group_rows, meta.num_rows
         )
 
     def to_bitmap(self) -> BitMap | BitMap64:
-        """The kept rows as a roaring bitmap."""
+        """Return ``rows`` as a roaring bitmap."""
         return self.rows.to_bitmap() if self.bitmap is None else self.bitmap
 
     def __str__(self) -> str:
@@ -93,10 +101,19 @@ class PruneResult:
 
 
 class Pruner:
-    """Finds the rows of Parquet files that can match one predicate, from metadata alone.
+    """Prunes many files with one predicate, which is compiled once.
 
-    ``schema`` is the schema the predicate is bound to; without it each file's own schema is used. A column
-    that a file lacks is NULL in that file.
+    Args:
+        predicate: SQL text, or any predicate that ``sk.predicate`` accepts.
+        schema: The schema to bind the predicate to; by default each file's own. A column that a file lacks
+            is NULL.
+        options: Options of pruning.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> pruner = sk.Pruner("event_id < 300")
+        >>> [len(pruner.prune(f"events/part-{number}.parquet").row_groups) for number in range(4)]
+        [1, 1, 0, 0]
     """
 
     __slots__ = ("_compiled", "_text", "options", "predicate", "schema")
@@ -118,7 +135,7 @@ class Pruner:
             self.compile(schema)
 
     def compile(self, schema: pa.Schema) -> Compiled:
-        """Bind the predicate to ``schema``; the last result is cached."""
+        """Bind the predicate to a schema; the result for the last schema is cached."""
         if self._compiled is None or not (self._compiled[0] is schema or self._compiled[0].equals(schema)):
             compiled = compile_predicate(self.predicate, schema, case_sensitive=self.options.case_sensitive)
             self._compiled = (schema, compiled)
@@ -131,7 +148,7 @@ class Pruner:
         metadata: ParquetMetadata | ArrowFileMetaData | None = None,
         storage_options: StorageOptions | None = None,
     ) -> PruneResult:
-        """Prune one file; see [prune][skipstone.prune] for the arguments."""
+        """Prune one file; see ``sk.prune`` for the arguments."""
         provider = self.options.bloom_provider
         return self._prune(source, metadata, storage_options, None if provider is None else provider.load)
 
@@ -142,7 +159,7 @@ class Pruner:
         metadata: ParquetMetadata | ArrowFileMetaData | None = None,
         storage_options: StorageOptions | None = None,
     ) -> PruneResult:
-        """``prune`` without blocking the event loop."""
+        """Prune one file without blocking the event loop."""
         import asyncio
 
         provider, loop = self.options.bloom_provider, asyncio.get_running_loop()
@@ -234,7 +251,7 @@ def prune(
 
     Args:
         source: A path or URI, bytes, a binary file object, an obstore store with a key, or only the metadata.
-        predicate: SQL text, or any predicate that [predicate][skipstone.predicate] accepts.
+        predicate: SQL text, or any predicate that ``sk.predicate`` accepts.
         schema: The schema to bind the predicate to; by default the file's own. A column that the file lacks
             is NULL.
         metadata: Metadata of the file, so that its footer is not read.

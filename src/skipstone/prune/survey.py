@@ -28,7 +28,13 @@ from skipstone.store.source import ByteRange
 
 @dataclass(frozen=True, slots=True)
 class BloomRequest:
-    """A bloom filter that the cascade needs: of a column in a row group of a file."""
+    """A bloom filter that pruning needs: of a column in a row group of a file.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.BloomRequest("part-0.parquet", row_group=0, column=("country",), leaf=2).column
+        ('country',)
+    """
 
     path: str
     row_group: int
@@ -38,33 +44,59 @@ class BloomRequest:
 
 @runtime_checkable
 class BloomProvider(Protocol):
-    """A source of bloom filters other than the file itself, such as a cache or an index.
+    """A source of bloom filters other than the file itself, such as a cache.
 
-    Both calls answer a whole batch; ``None`` for a filter that isn't there keeps its unit.
+    Both methods return one filter for each request; None for a filter that doesn't exist keeps its row group.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> class NoFilters:
+        ...     def load(self, requests): return [None] * len(requests)
+        ...     async def load_async(self, requests): return [None] * len(requests)
+        >>> options = sk.PruneOptions(bloom_provider=NoFilters())
+        >>> sk.prune("events/part-0.parquet", "country = 'DE'", options=options).row_groups
+        [0]
     """
 
     def load(self, requests: Sequence[BloomRequest]) -> Sequence[BloomFilter | None]:
-        """The requested filters, in order."""
+        """Return the requested filters in order."""
 
     async def load_async(self, requests: Sequence[BloomRequest]) -> Sequence[BloomFilter | None]:
-        """``load`` without blocking the event loop."""
+        """Return the requested filters in order, without blocking the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """Options of the cascade. They never change which rows match, only how many others are kept."""
+    """Options of pruning; ``sk.prune`` also accepts each field as a keyword.
+
+    No option changes which rows match, only how many other rows are kept.
+
+    Attributes:
+        page_index: Use page indexes.
+        bloom_filter: Use bloom filters.
+        dictionary: Read dictionary pages of columns that are fully dictionary-encoded.
+        emit_roaring: Create the bitmap of rows with the result, rather than on first use.
+        case_sensitive: Whether column names are case-sensitive.
+        max_bloom_keys: The longest IN list that is looked up in bloom filters. Ranges are looked up if they
+            have at most 256 integers.
+        bloom_provider: Where to load bloom filters from, instead of the file.
+        tail_bytes: Bytes of the first request, from the file's end.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> options = sk.PruneOptions(page_index=False)
+        >>> len(sk.prune("events/part-0.parquet", "event_id < 10", options=options).rows)
+        250
+    """
 
     page_index: bool = True
     bloom_filter: bool = True
     dictionary: bool = False
     emit_roaring: bool = False
-    """Build the bitmap of kept rows with the result, not at first use."""
     case_sensitive: bool = True
     max_bloom_keys: int = 1_000
-    """An IN list longer than this is not looked up in bloom filters, nor is a range of over 256 integers."""
     bloom_provider: BloomProvider | None = None
     tail_bytes: int = 64 * 1024
-    """Bytes read from the file's end in the first request."""
 
 
 Path = tuple[str, ...]

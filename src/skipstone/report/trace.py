@@ -70,7 +70,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Trace(Reported):
-    """The cascade over one file."""
+    """What pruning one file did at each level, as data.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> trace = sk.prune("events/part-0.parquet", "event_id < 10").trace
+        >>> trace.rows, trace.rows_kept
+        (250, 50)
+    """
 
     view: ClassVar[str] = "skipstone.report.explain:prune_tree"
 
@@ -128,7 +135,13 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class FilterStats:
-    """Partitions that could not be judged, in a table whose partitioning may have changed."""
+    """How the partitions of a table with several partition specs were judged.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("db.events", catalog="warehouse").plan_files("event_id = 7").filter_stats.eval_errors
+        0
+    """
 
     unevaluable_specs: int = 0
     """Specs that the predicate could not be projected onto; their partitions are kept."""
@@ -231,7 +244,14 @@ class SparkUse:
 
 @dataclass(frozen=True, slots=True)
 class ScanTrace(Reported):
-    """The plan of a scan: levels from the lake down to pages, then the data to read."""
+    """What planning a scan did at each level, and what is left to read, as data.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> trace = sk.open("events").scan("event_id = 7").plan().trace
+        >>> trace.files, trace.tasks, trace.rows_kept
+        (4, 1, 50)
+    """
 
     view: ClassVar[str] = "skipstone.report.explain:scan_tree"
 

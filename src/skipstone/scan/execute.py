@@ -69,14 +69,33 @@ _VALUE_BYTES = 16
 
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
-    """Read the rows of a plan; ``columns`` reads others of the same rows."""
+    """Read the rows of a plan.
+
+    Args:
+        plan: A plan, as [Scan.plan][skipstone.Scan.plan] returns it.
+        columns: Columns to read instead of those of the plan.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> lake = sk.open("events")
+        >>> plan = lake.scan("event_id < 8").plan() - lake.scan("country = 'DE'").plan()
+        >>> sk.execute(plan, columns=["event_id"]).to_arrow()["event_id"].to_pylist()
+        [1, 2, 3, 5, 6, 7]
+    """
     if not isinstance(plan, ScanPlan):
         raise UsageError(f"can't execute a {type(plan).__name__}", hint="pass the result of scan.plan()")
     return Execution(plan.with_columns(columns))
 
 
 class Execution:
-    """The result of a plan, read on demand; every call reads it again."""
+    """The result of a plan; each method reads the rows again.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> result = sk.open("events").scan("event_id < 3").execute()
+        >>> result.to_arrow().num_rows, result.trace.run.rows
+        (3, 3)
+    """
 
     __slots__ = ("_ran", "plan")
 
@@ -91,7 +110,7 @@ class Execution:
 
     @property
     def trace(self) -> ScanTrace:
-        """The plan's trace, with the statistics of the last finished run."""
+        """The trace of the plan, with the cost of the last finished run."""
         return replace(self.plan.trace, run=self._run())
 
     def _run(self) -> Run | None:
@@ -104,7 +123,7 @@ class Execution:
     # -- results -----------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
-        """All rows as a table."""
+        """Return all rows as an Arrow table."""
         if not self.plan.tasks:
             self._ran = None, 0, 0, 0.0, Io()
             return pa.Table.from_batches([], self.schema)
@@ -115,12 +134,12 @@ class Execution:
     read_all = to_arrow
 
     def to_batches(self) -> Generator[pa.RecordBatch]:
-        """Batches in order; closing the generator stops reading."""
+        """Yield Arrow batches; closing the generator stops reading."""
         with closing(self._tables()) as tables:
             yield from _batches(tables, self.plan.options.batch_rows)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches for any Arrow library; it reads only as far as it is consumed."""
+        """Return a stream of Arrow batches, which reads no further than it is consumed."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -130,7 +149,7 @@ class Execution:
         return self.to_batches()
 
     async def to_batches_async(self) -> AsyncGenerator[pa.RecordBatch]:
-        """Batches without blocking the event loop; cancelling stops reading."""
+        """Yield Arrow batches without blocking the event loop; cancelling stops reading."""
         import asyncio
 
         batches = self.to_batches()
@@ -152,7 +171,7 @@ class Execution:
             asyncio.get_running_loop().run_in_executor(None, stop)
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as a Polars frame."""
+        """Return all rows as a Polars data frame."""
         import polars as pl
 
         frame = pl.from_arrow(self.to_arrow())
@@ -160,7 +179,11 @@ class Execution:
         return frame
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """All rows as a pandas frame; ``options`` go to pyarrow."""
+        """Return all rows as a pandas data frame.
+
+        Args:
+            **options: Arguments of ``pyarrow.Table.to_pandas``.
+        """
         return self.to_arrow().to_pandas(**options)
 
     # -- running -----------------------------------------------------------------------------

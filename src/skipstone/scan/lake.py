@@ -44,7 +44,14 @@ T = TypeVar("T")
 
 
 class Lake:
-    """A directory of Parquet files, or a single file."""
+    """A directory of Parquet files, or one file, at one version; [open][skipstone.open] opens it.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> lake = sk.open("events")
+        >>> lake.scan("event_id = 7").to_arrow()["country"].to_pylist()
+        ['SE']
+    """
 
     pinned: Snapshot
     """The snapshot; ``refresh`` replaces it, together with its caches."""
@@ -89,7 +96,16 @@ class Lake:
             self._keep(snapshot)
 
     def refresh(self) -> None:
-        """Replace the snapshot with the current one."""
+        """List the files again; scans that exist already keep the version they started with.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> lake = sk.open("events")
+            >>> version = lake.version
+            >>> lake.refresh()
+            >>> lake.version == version
+            True
+        """
         self._relist(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -109,41 +125,51 @@ class Lake:
 
     @property
     def version(self) -> str:
-        """Equal for the same files in the same versions."""
+        """A fingerprint of the files and their versions."""
         return self.pinned.version
 
     @property
     def entries(self) -> Sequence[ListedFile]:
-        """The files as listed, by path."""
+        """The files as they were listed, by path."""
         return self.pinned.entries
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
-        """The lake's files, by path."""
+        """The files with their partition values, by path."""
         return self.pinned.files
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the lake with the types that scans return."""
+        """The columns, with the types that scans return."""
         return self.pinned.schema
 
     @property
     def query_schema(self) -> pa.Schema:
-        """The schema that predicates are bound to: INT96 and legacy timestamps are instants."""
+        """The schema that predicates are bound to; INT96 and legacy timestamps are instants."""
         return self.pinned.query_schema
 
     @property
     def partition_names(self) -> frozenset[str]:
-        """Names of the columns that every file takes from its partition."""
+        """Names of the partition columns."""
         return self.pinned.partition_names
 
     @property
     def io(self) -> Io:
-        """Requests and bytes read through this lake so far, including its index."""
+        """Requests and bytes read so far, including those of the index."""
         return self.pinned.access.io() + self.index.access.io()
 
     def statistics(self, columns: Sequence[str] | None = None) -> LakeStatistics:
-        """Return rows, bytes, and bounds and counts of columns, from the footers of all files."""
+        """Return row counts, sizes and bounds of columns, from the footers of all files.
+
+        Args:
+            columns: The columns; None for all.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> statistics = sk.open("events").statistics(["event_id"])
+            >>> statistics.rows, statistics["event_id"].upper.as_py()
+            (1000, 999)
+        """
         from skipstone.scan.statistics import lake_statistics
 
         return lake_statistics(self, columns)
@@ -179,7 +205,7 @@ class Lake:
         them. None means the value in ``options``, or the default.
 
         Args:
-            where: SQL text, or any predicate that [predicate][skipstone.predicate] accepts.
+            where: SQL text, or any predicate that ``sk.predicate`` accepts.
             columns: Columns to read; a field of a struct is ``"address.city"``. None reads all columns.
             limit: The maximum number of rows.
             order_by: Columns to order by, as in ``["country", "ts desc"]``. Without it, rows come by path and
@@ -243,7 +269,7 @@ class Lake:
             >>> event_id = sk.ColumnHandle("event_id", pa.int64())
             >>> domain = sk.ColumnDomain.of({event_id: sk.Domain.values(pa.int64(), [7])})
             >>> [(file.path, file.row_groups) for file in sk.open("events").files_to_query(None, domain)]
-            [('part-0.parquet', (0,))]
+            [('...events/part-0.parquet', (0,))]
         """
         from skipstone.scan.planner import files_to_query
 
@@ -293,9 +319,15 @@ class Lake:
 
 
 class Table(Lake):
-    """An Iceberg table at one of its snapshots.
+    """An Iceberg table at one snapshot; [open][skipstone.open] opens it.
 
-    Its index is keyed by data file, and so serves every snapshot that has the file.
+    The index of a table is keyed by data file, so it serves every snapshot.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> table.name, len(table.snapshots()), table.scan("event_id < 10").count()
+        ('db.events', 1, 10)
     """
 
     pinned: TableSnapshot
@@ -326,7 +358,17 @@ class Table(Lake):
         )
 
     def at(self, snapshot: SnapshotLike) -> Table:
-        """Return the table at another snapshot: an id, tag, branch or time (ISO string or datetime)."""
+        """Return the table at another snapshot.
+
+        Args:
+            snapshot: An id, a branch, a tag or a time (ISO text or datetime).
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> table.at(table.snapshots()[0].id).scan().count()
+            1000
+        """
         return _restored(type(self), self.pinned.at(snapshot), self._index_root)
 
     def __repr__(self) -> str:
@@ -339,31 +381,31 @@ class Table(Lake):
 
     @property
     def table(self) -> IcebergTable:
-        """The pyiceberg table."""
+        """The table as a pyiceberg object."""
         return self.pinned.table
 
     @property
     def metadata(self) -> TableMetadata:
-        """The pyiceberg table metadata."""
+        """The table's metadata as a pyiceberg object."""
         return self.pinned.metadata
 
     @property
     def snapshot(self) -> int | None:
-        """Id of the snapshot; None for a table without snapshots."""
+        """The id of the snapshot; None for a table without snapshots."""
         return self.pinned.snapshot_id
 
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """All snapshots in the table's metadata, oldest first."""
+        """Return all snapshots in the metadata, oldest first."""
         return self.pinned.snapshots()
 
     @property
     def iceberg_schema(self) -> Schema:
-        """The Iceberg schema that the snapshot is read with."""
+        """The schema of the snapshot with its field ids."""
         return self.pinned.iceberg_schema
 
     @property
     def specs(self) -> Mapping[int, PartitionSpec]:
-        """Partition specs by id."""
+        """The partition specs by id."""
         return self.pinned.specs
 
     @property
@@ -382,7 +424,7 @@ class Table(Lake):
         """Return the data files that can match according to the manifests, each with its delete files.
 
         Args:
-            where: SQL text, or any predicate that [predicate][skipstone.predicate] accepts.
+            where: SQL text, or any predicate that ``sk.predicate`` accepts.
             strict: Raise an error for a partition that can't be judged. By default the partition is kept, and
                 counted in ``filter_stats``.
             case_sensitive: Whether column names are case-sensitive.

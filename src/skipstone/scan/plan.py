@@ -112,10 +112,18 @@ _DERIVED = ("digest", "filter", "compiled")
 
 @dataclass(frozen=True, eq=False)
 class ScanPlan:
-    """The rows to read of each file, the residual predicate, and the projection.
+    """The rows to read of each file, the predicate to test on them, and the columns to return.
 
-    Frozen, picklable, equal and hashed by content. Plans of one lake version without a limit combine:
-    ``a & b``, ``a | b``, and ``a - b``, the rows of a for which b is not TRUE.
+    A plan is immutable, can be pickled, and is compared and hashed by its content. Plans of the same version
+    of a lake combine if they have no limit: ``a & b``, ``a | b``, and ``a - b`` (rows of ``a`` for which
+    ``b`` is not TRUE).
+
+    Examples:
+        >>> import skipstone as sk
+        >>> lake = sk.open("events")
+        >>> both = lake.scan("event_id < 10").plan() & lake.scan("country = 'DE'").plan()
+        >>> sk.execute(both).to_arrow().num_rows
+        3
     """
 
     lake: str
@@ -138,7 +146,7 @@ class ScanPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the projected columns."""
+        """Names of the columns to return."""
         return tuple(".".join(path) for path in self.projection.paths)
 
     @property
@@ -148,12 +156,12 @@ class ScanPlan:
 
     @property
     def residual(self) -> Predicate | None:
-        """The predicate to test on unproven rows; None if all rows are proven."""
+        """The predicate that must still be tested on rows; None if all rows are proven to match."""
         return self.predicate if any(task.residual for task in self.tasks) else None
 
     @property
     def rows(self) -> int:
-        """Number of rows that may match."""
+        """The number of rows that can match."""
         return sum(len(task.rows) for task in self.tasks)
 
     @cached_property
@@ -176,13 +184,25 @@ class ScanPlan:
         return other
 
     def why(self, path: str, row_group: int | None = None, row: int | None = None) -> Why:
-        """Why a file, a row group or the page around a row was kept or dropped, quoting the statistic."""
+        """Explain why a file, a row group or a page is kept or dropped, with the statistics that decide it.
+
+        Args:
+            path: The path of the file, or an unambiguous end of it.
+            row_group: The row group.
+            row: A row of the file, whose page is explained.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> plan = sk.open("events").scan("event_id = 7").plan()
+            >>> plan.why("part-3.parquet").conclusion
+            'dropped: no row can match'
+        """
         from skipstone.scan.why import explain_why
 
         return explain_why(self, path, row_group, row)
 
     def with_columns(self, columns: Sequence[str] | None) -> ScanPlan:
-        """The same rows with other columns."""
+        """Return the plan for the same rows with other columns."""
         if columns is None:
             return self
         chosen = resolve(columns, self.schemas.read, case_sensitive=self.options.case_sensitive)
@@ -283,7 +303,7 @@ class ScanPlan:
         return combined.changed(trace=LazyTrace(self.hints, build))
 
     def limited(self, limit: int | None) -> ScanPlan:
-        """The same plan with a limit."""
+        """Return the plan with a limit."""
         cut = apply_limit(self, limit)
         return cut.changed(trace=LazyTrace(cut.hints, lambda: replace(cut.trace, limit=limit)))
 

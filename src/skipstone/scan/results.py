@@ -34,8 +34,14 @@ class WhyStep:
 class Why(Reported):
     """Why a plan keeps or drops a file, a row group or the page around a row.
 
-    ``rows`` is the half-open range of the unit's rows in the file; None if partitions dropped the file, so
-    that its footer was not read.
+    ``rows`` is the half-open range of the unit's rows within the file, or None if the file was dropped
+    before its footer was read. [ScanPlan.why][skipstone.ScanPlan.why] returns it.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> why = sk.open("events").scan("event_id = 7").plan().why("part-3.parquet")
+        >>> why.kept, why.steps[-1].evidence
+        (False, 'event_id: min 750, max 999, 0 nulls (row-group statistics)')
     """
 
     view: ClassVar[str] = "skipstone.scan.views:why_tree"
@@ -104,10 +110,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification(Reported):
-    """A scan with and without skipping: the cost of each, and every difference.
+    """The comparison of a scan with skipping and without: the cost of both, and every difference.
 
-    Rows and bytes with skipping are those that the plan kept and that were transferred for it; data that was
-    cached already costs nothing.
+    Examples:
+        >>> import skipstone as sk
+        >>> check = sk.open("events").scan("event_id = 7").verify()
+        >>> check.ok, check.rows_matching, check.rows_read_without
+        (True, 1, 1000)
     """
 
     view: ClassVar[str] = "skipstone.scan.views:verification_tree"

@@ -39,7 +39,17 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """Rows of a lake that match a predicate. Lazy: nothing is read until a result is requested."""
+    """A query on a lake, which reads nothing before a result is used; see [Lake.scan][skipstone.Lake.scan].
+
+    A scan exports an Arrow stream, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")`` and
+    ``pyarrow.table(scan)`` read it.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> scan = sk.open("events").scan("country = 'DE' and event_id < 10", columns=["event_id"])
+        >>> scan.count(), scan.to_arrow()["event_id"].to_pylist()
+        (3, [0, 4, 8])
+    """
 
     __slots__ = ("_query", "lake")
 
@@ -66,7 +76,14 @@ class Scan:
     # -- phase one ---------------------------------------------------------------------------
 
     def plan(self) -> ScanPlan:
-        """Return the plan, cached per version of the lake."""
+        """Return the plan: the rows to read of each file, proven from metadata. Plans are cached.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> plan = sk.open("events").scan("event_id = 7").plan()
+            >>> len(plan.tasks), plan.rows < 250
+            (1, True)
+        """
 
         def make() -> tuple[ScanPlan, int]:
             return make_plan(self.lake, self._question()), 1
@@ -112,9 +129,14 @@ class Scan:
 
         Examples:
             >>> import skipstone as sk
-            >>> print(sk.open("events").scan("event_id = 7").explain())  # doctest: +ELLIPSIS
-            events  event_id = 7
+            >>> print(sk.open("events").scan("event_id = 7").explain())
+            /...events  event_id = 7
             │  4 files, version ..., columns event_id, ts, country, amount
+            ├─ files       █████░░░░░░░░░░░░░░░  kept 1 of 4 (25 %), 250 rows
+            │     3 dropped by bounds  event_id = 7
+            ├─ row groups  █████░░░░░░░░░░░░░░░  kept 1 of 4 (25 %), 250 rows
+            │     3 dropped by bounds  event_id = 7
+            ├─ pages       ████░░░░░░░░░░░░░░░░  kept 1 of 5 (20 %), 50 rows
             ...
         """
         from skipstone.report import render
@@ -145,22 +167,43 @@ class Scan:
     # -- phase two ---------------------------------------------------------------------------
 
     def execute(self) -> Execution:
-        """Run the scan; the result can be converted to any form."""
+        """Return the result, to be read in any form."""
         return execute(self.plan())
 
     def to_arrow(self) -> pa.Table:
-        """Return all rows as a table."""
+        """Return all rows as an Arrow table.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").scan("event_id < 3").to_arrow()["country"].to_pylist()
+            ['DE', 'FR', 'US']
+        """
         return self.execute().to_arrow()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Stream batches; reading stops when the consumer stops."""
+        """Return a stream of Arrow batches, which reads no further than it is consumed.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sum(len(batch) for batch in sk.open("events").scan("event_id < 300").to_reader())
+            300
+        """
         return self.execute().to_reader()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.execute().__arrow_c_stream__(requested_schema)
 
     def to_batches_async(self) -> AsyncIterator[pa.RecordBatch]:
-        """Stream batches without blocking the event loop; cancelling stops reading."""
+        """Yield Arrow batches without blocking the event loop; cancelling stops reading.
+
+        Examples:
+            >>> import asyncio
+            >>> import skipstone as sk
+            >>> async def rows():
+            ...     return sum([len(batch) async for batch in sk.open("events").scan().to_batches_async()])
+            >>> asyncio.run(rows())
+            1000
+        """
         return self._batches_async()
 
     async def _batches_async(self) -> AsyncIterator[pa.RecordBatch]:
@@ -172,7 +215,13 @@ class Scan:
                 yield batch
 
     def to_polars(self) -> pl.DataFrame:
-        """Return all rows as a Polars data frame."""
+        """Return all rows as a Polars data frame.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").scan("event_id < 3").to_polars().height
+            3
+        """
         return self.execute().to_polars()
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
@@ -298,7 +347,13 @@ class Scan:
         )
 
     def verify(self) -> Verification:
-        """Run the scan with and without skipping, and report every difference."""
+        """Run the scan with and without skipping, and report every difference.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").scan("amount > 99").verify().ok
+            True
+        """
         from skipstone.scan.verify import verify
 
         return verify(self.lake, self._question())
@@ -306,7 +361,7 @@ class Scan:
     # -- representations ---------------------------------------------------------------------
 
     def trace(self) -> ScanTrace:
-        """The trace of the plan."""
+        """Return the trace of the plan: units and rows of each level, and why units were dropped."""
         return self.plan().trace
 
     def __repr__(self) -> str:

@@ -42,10 +42,16 @@ _SURROGATES = (0xD800, 0xE000)
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Statistics of one column: bounds without NULL and NaN, counts, size.
+    """Statistics of one column of a lake: bounds without NULL and NaN, counts and size.
 
-    A bound is None if it is unknown or there are no values (``may_value`` is false). An inexact bound is
-    valid, but need not be a value of the column. ``distinct`` is always None: footers don't record it.
+    A bound is None if it is unavailable, or if the column has no values. A bound that is not exact is valid
+    but not necessarily a value of the column.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> country = sk.open("events").statistics()["country"]
+        >>> country.lower.as_py(), country.upper.as_py(), country.null_count
+        ('DE', 'US', 0)
     """
 
     name: str
@@ -86,9 +92,15 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LakeStatistics(Reported):
-    """Statistics of a lake, its columns and its files.
+    """The size of a lake, its columns, and the same for each file as an Arrow table.
 
     ``files`` has one row per file: path, rows, bytes, and a struct for each column.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> statistics = sk.open("events").statistics(["event_id"])
+        >>> statistics.file_count, statistics.files["rows"].to_pylist()
+        (4, [250, 250, 250, 250])
     """
 
     view: ClassVar[str] = "skipstone.scan.views:statistics_tree"

@@ -119,13 +119,19 @@ class WithCredentials:
 
 
 def with_credentials(value: object) -> WithCredentials:
-    """Wrap a plan, task, lake or table so that its pickle includes storage credentials.
+    """Wrap a plan, a task, a lake or a table so that its pickle includes storage credentials.
 
-    Pickles leave them out otherwise. Whoever can read this pickle can read and write the stores.
+    Otherwise a pickle leaves them out. Whoever can read such a pickle can read and write the stores.
 
-    >>> import pickle
-    >>> pickle.loads(pickle.dumps(with_credentials("plan")))
-    'plan'
+    Args:
+        value: The object to pickle.
+
+    Examples:
+        >>> import pickle
+        >>> import skipstone as sk
+        >>> plan = sk.open("events").scan("event_id = 7").plan()
+        >>> pickle.loads(pickle.dumps(sk.with_credentials(plan))) == plan
+        True
     """
     return WithCredentials(value)
 

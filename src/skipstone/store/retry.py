@@ -18,7 +18,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Attempts, delays and the total timeout in seconds (None: no limit) of retries."""
+    """How often and how soon failed requests are repeated.
+
+    Attributes:
+        attempts: Maximum number of attempts.
+        first_delay: Seconds before the second attempt.
+        factor: Factor between delays.
+        max_delay: The longest delay in seconds.
+        timeout: Seconds after which no further attempt starts; None for no limit.
+        jitter: Randomize delays, so that readers don't return at the same time.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events", retry=sk.RetryPolicy(attempts=10, timeout=300)).scan("event_id = 7").count()
+        1
+    """
 
     attempts: int = 4
     first_delay: float = 0.05

@@ -250,8 +250,8 @@ def ingest(
     Examples:
         >>> import pyarrow as pa
         >>> import skipstone as sk
-        >>> report = sk.ingest(pa.table({"id": [3, 1, 2]}), "numbers", cluster_by=["id"])  # spark
-        >>> report.rows, report.files  # spark
+        >>> report = sk.ingest(pa.table({"id": [3, 1, 2]}), "numbers", cluster_by=["id"])
+        >>> report.rows, report.files
         (3, 1)
     """
     layout = layout_options(

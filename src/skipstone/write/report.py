@@ -35,7 +35,15 @@ class LookUps:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport(Reported):
-    """Result of one ingest."""
+    """What one ingest did: rows, files, sizes and times.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> report = sk.ingest(pa.table({"id": range(10)}), "ids", blooms=["id"])
+        >>> report.rows, report.files, report.index_problem
+        (10, 1, '')
+    """
 
     view: ClassVar[str] = "skipstone.write.views:ingest_tree"
 
@@ -74,7 +82,14 @@ class IngestReport(Reported):
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport(Reported):
-    """Result of ingesting the new files of a source."""
+    """What an ingest of new files did: one [IngestReport][skipstone.IngestReport] for each batch.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> report = sk.ingest_new("events", "again", cluster_by=["event_id"])
+        >>> report.new, report.known, len(report.batches)
+        (4, 0, 1)
+    """
 
     view: ClassVar[str] = "skipstone.write.views:pipeline_tree"
 

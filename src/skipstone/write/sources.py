@@ -256,10 +256,10 @@ def ingest_new(
 
     Examples:
         >>> import skipstone as sk
-        >>> report = sk.ingest_new("events", "copy", cluster_by=["event_id"])  # spark
-        >>> report.new, report.rows  # spark
+        >>> report = sk.ingest_new("events", "copy", cluster_by=["event_id"])
+        >>> report.new, report.rows
         (4, 1000)
-        >>> sk.ingest_new("events", "copy").new  # spark
+        >>> sk.ingest_new("events", "copy").new
         0
     """
     layout = layout_options(

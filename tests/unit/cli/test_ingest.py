@@ -56,7 +56,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         given["cluster"] = self.arguments()
         yield "the session"
 
-    monkeypatch.setattr("skipstone.api.ingest_new", ingest_new)
     monkeypatch.setattr("skipstone.ingest_new", ingest_new, raising=False)
     monkeypatch.setattr(ClusterOptions, "session", session)
     return given

@@ -18,11 +18,13 @@ _MAX_RANGES = 6
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Domain:
-    """A set of values of a column: ranges, and whether it contains NULL and NaN.
+    """A set of values of one type: ranges, and whether NULL and NaN are included.
 
-    >>> import pyarrow as pa
-    >>> print(Domain.of(pa.int32(), Range.greater_than(pa.int32(), 34)).complement())
-    (-∞, 34] or NULL
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> print(sk.Domain.of(pa.int32(), sk.Range.greater_than(pa.int32(), 34)).complement())
+        (-∞, 34] or NULL
     """
 
     type: pa.DataType
@@ -200,7 +202,14 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHandle:
-    """A column or struct field, by path and type."""
+    """A column by name and type, or a field of a struct by its path.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> str(sk.ColumnHandle("address", pa.string(), ("city",)))
+        'address.city'
+    """
 
     name: str
     type: pa.DataType
@@ -247,13 +256,15 @@ class DomainTree:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDomain(DomainTree):
-    """Rows whose columns are in their domains; other columns are not constrained.
+    """A condition on several columns: the value of each must be in its domain.
 
-    >>> import pyarrow as pa
-    >>> c = ColumnHandle("x", pa.int64())
-    >>> a = ColumnDomain.of({c: Domain.values(pa.int64(), [1, 2])})
-    >>> print(a.intersect(ColumnDomain.of({c: Domain.values(pa.int64(), [2, 3])})))
-    x in [2]
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> x = sk.ColumnHandle("x", pa.int64())
+        >>> one = sk.ColumnDomain.of({x: sk.Domain.values(pa.int64(), [1, 2])})
+        >>> print(one.intersect(sk.ColumnDomain.of({x: sk.Domain.values(pa.int64(), [2, 3])})))
+        x in [2]
     """
 
     items: tuple[tuple[ColumnHandle, Domain], ...]

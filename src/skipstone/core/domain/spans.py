@@ -300,7 +300,13 @@ _REPR_FLOAT = 12
 
 
 class Bound(enum.IntEnum):
-    """Position of a marker relative to its value."""
+    """The position of a marker relative to its value.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> [bound.name for bound in sk.Bound]
+        ['BELOW', 'EXACTLY', 'ABOVE']
+    """
 
     BELOW = -1
     EXACTLY = 0
@@ -310,9 +316,15 @@ class Bound(enum.IntEnum):
 @functools.total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Marker:
-    """A position in the order of a type: just below, at, or just above a value.
+    """The end of a range: just below, exactly at, or just above a value.
 
-    Without a value, ``ABOVE`` is minus infinity and ``BELOW`` plus infinity.
+    Without a value, ``ABOVE`` is the lower end of the type and ``BELOW`` the upper end.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> sk.Marker.exactly(pa.int64(), 3) < sk.Marker.above(pa.int64(), 3)
+        True
     """
 
     type: pa.DataType
@@ -379,9 +391,11 @@ class Marker:
 class Range:
     """The values between two markers.
 
-    >>> import pyarrow as pa
-    >>> print(Range.greater_than(pa.int32(), 34))
-    (34, +∞)
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> print(sk.Range.greater_than(pa.int32(), 34))
+        (34, +∞)
     """
 
     low: Marker

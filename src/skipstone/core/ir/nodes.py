@@ -269,7 +269,14 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """A part of a predicate that metadata can't judge, and why."""
+    """A part of a predicate that metadata can't judge, and why.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> result = sk.prune("events/part-0.parquet", "event_id = 7 and amount * 2 > 3")
+        >>> [diagnostic.part for diagnostic in result.compiled.unsupported]
+        ['(amount * 2) > 3']
+    """
 
     part: str
     reason: Reason
@@ -283,8 +290,13 @@ class Diagnostic:
 class Compiled:
     """A predicate bound to a schema.
 
-    ``node`` is judged; ``residual`` must be tested on the rows of units with the verdict SOME;
-    ``unsupported`` are the parts that metadata can't judge.
+    ``residual`` must be tested on the rows of units that are neither dropped nor proven; ``unsupported`` are
+    the parts that metadata can't judge.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.prune("events/part-0.parquet", "event_id = 7 and amount * 2 > 3").compiled.prunable
+        Predicate("event_id = 7")
     """
 
     node: Node

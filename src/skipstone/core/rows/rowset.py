@@ -42,10 +42,15 @@ _RUNS_PER_RANK = 64  # one roaring rank is as slow as unpacking this many runs
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RowSet:
-    """An immutable set of rows in a file of ``total`` rows.
+    """An immutable set of rows of a file with ``total`` rows; ``&``, ``|``, ``-`` and ``~`` combine sets.
 
-    A set from pruning is a superset of the matching rows: intersections and unions are safe, but subtract
+    A set from pruning is a superset of the rows that match. Intersect and unite such sets freely; subtract
     only rows that are proven to match.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.RowSet.from_ranges(300, [(200, 300)]) & sk.RowSet.from_ranges(300, [(100, 250)])
+        RowSet(50 of 300 rows in 1 run: 200–249)
     """
 
     total: int

@@ -74,9 +74,15 @@ class LayoutAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Advice(Reported):
-    """Which columns to index, which bloom filters pay, and which order of rows would help most.
+    """Columns to index, bloom filters that pay off, and the order of rows that would skip most.
 
     ``columns`` and ``blooms`` can be passed to ``lake.index.build``.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> advice = sk.open("events").index.advise(["event_id = 7", "event_id = 8"])
+        >>> advice.understood, advice.columns
+        (2, ('event_id',))
     """
 
     view: ClassVar[str] = "skipstone.index.views:advice_tree"
