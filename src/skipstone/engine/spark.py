@@ -250,7 +250,8 @@ def _one_each(session: Any, payloads: Sequence[bytes]) -> DataFrame:
         import pyarrow as pa
 
         rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
-        return session.createDataFrame(rows)
+        frame: DataFrame = session.createDataFrame(rows)
+        return frame
     # An RDD has the requested number of partitions.
     rows = session.sparkContext.parallelize(enumerate(payloads), len(payloads))
     kind: Any = type(session)
@@ -258,7 +259,8 @@ def _one_each(session: Any, payloads: Sequence[bytes]) -> DataFrame:
         # Creating a data frame makes its session the active one of all threads.
         active = kind._activeSession
         try:
-            return session.createDataFrame(rows, _SCHEMA, verifySchema=False)
+            classic: DataFrame = session.createDataFrame(rows, _SCHEMA, verifySchema=False)
+            return classic
         finally:
             kind._activeSession = active
 
@@ -293,9 +295,9 @@ def _attempt(work: bytes) -> Callable[[bytes], bytes]:
         try:
             result = pickle.loads(work)(pickle.loads(payload))  # noqa: S301
         except SkipstoneError as error:
-            body = base64.b64encode(cloudpickle.dumps(error)).decode()
+            body = base64.b64encode(cloudpickle.dumps(error)).decode()  # type: ignore[no-untyped-call]
             raise _RemoteError(f"{_MARK}{body}; {error}") from error
-        dumped: bytes = cloudpickle.dumps(result)
+        dumped: bytes = cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
         return dumped
 
     return attempt

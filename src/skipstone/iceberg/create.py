@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -46,7 +46,10 @@ _PLAIN = {
     "void": VoidTransform,
 }
 _LARGEST = 2**31 - 1
-_SIZED = {"bucket": BucketTransform, "truncate": TruncateTransform}
+_SIZED: dict[str, Callable[[int], Transform[Any, Any]]] = {
+    "bucket": BucketTransform,
+    "truncate": TruncateTransform,
+}
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*(?:,\s*(\d+)\s*)?\)\s*")
 _ORDER = re.compile(r"\s*(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
 

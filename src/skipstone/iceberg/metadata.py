@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from numbers import Integral
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import (
     TableMetadata,
@@ -33,7 +34,7 @@ _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _INT, _LONG = 1 << 31, 1 << 63
 
 
-class EmbeddedSnapshot(Snapshot):  # type: ignore[misc]
+class EmbeddedSnapshot(Snapshot):
     """A snapshot of format version 1 that names its manifests without a manifest list."""
 
     manifest_paths: tuple[str, ...]
@@ -95,11 +96,22 @@ def _accept_any_blob() -> None:
     """Make pyiceberg's models accept any blob type, as the format does: pyiceberg 0.12 allows two."""
     BlobMetadata.model_fields["type"].annotation = str
     # Models are compiled together with their fields, so all that contain it are rebuilt.
-    from pyiceberg.catalog.rest import CommitTableRequest, CommitTableResponse, TableResponse
+    from pyiceberg.catalog.rest import TableResponse
+    from pyiceberg.table import CommitTableRequest, CommitTableResponse
 
-    models = (BlobMetadata, StatisticsFile, SetStatisticsUpdate, TableMetadataCommonFields)
+    models: tuple[type[BaseModel], ...] = (
+        BlobMetadata,
+        StatisticsFile,
+        SetStatisticsUpdate,
+        TableMetadataCommonFields,
+    )
     versions = TableMetadataCommonFields.__subclasses__()
-    answers = (TableMetadataWrapper, CommitTableRequest, CommitTableResponse, TableResponse)
+    answers: tuple[type[BaseModel], ...] = (
+        TableMetadataWrapper,
+        CommitTableRequest,
+        CommitTableResponse,
+        TableResponse,
+    )
     for model in (*models, *versions, *answers):
         model.model_rebuild(force=True)
 
@@ -127,7 +139,10 @@ def check_metadata(metadata: TableMetadata, path: str) -> None:
 def _ints(metadata: TableMetadata) -> dict[str, list[int | None]]:
     parts = [field for spec in metadata.partition_specs for field in spec.fields]
     return {
-        "schema-id": [*(one.schema_id for one in (*metadata.schemas, *metadata.snapshots))],
+        "schema-id": [
+            *(schema.schema_id for schema in metadata.schemas),
+            *(snapshot.schema_id for snapshot in metadata.snapshots),
+        ],
         "field id": [one.field.field_id for schema in metadata.schemas for one in walk_fields(schema.fields)],
         "spec-id": [spec.spec_id for spec in metadata.partition_specs],
         "field-id": [field.field_id for field in parts],
@@ -139,11 +154,11 @@ def _longs(metadata: TableMetadata) -> dict[str, list[int | None]]:
     snapshots, log = metadata.snapshots, metadata.snapshot_log
     named = [ref.snapshot_id for ref in metadata.refs.values()]
     return {
-        "snapshot-id": [*(one.snapshot_id for one in (*snapshots, *log)), *named],
+        "snapshot-id": [*(one.snapshot_id for one in snapshots), *(one.snapshot_id for one in log), *named],
         "parent-snapshot-id": [one.parent_snapshot_id for one in snapshots],
         "current-snapshot-id": [metadata.current_snapshot_id],
         "sequence-number": [one.sequence_number for one in snapshots],
-        "timestamp-ms": [one.timestamp_ms for one in (*snapshots, *log)],
+        "timestamp-ms": [*(one.timestamp_ms for one in snapshots), *(one.timestamp_ms for one in log)],
         "last-updated-ms": [metadata.last_updated_ms],
     }
 

@@ -348,7 +348,8 @@ _VALUES: dict[str, Callable[[Expr], tree.Expr]] = {
 
 def to_datafusion(predicate: tree.Predicate) -> Expr:
     """Convert a predicate to a DataFusion expression with Spark's result."""
-    return _DataFusionWriter().write(predicate)
+    expression: Expr = _DataFusionWriter().write(predicate)
+    return expression
 
 
 class _DataFusionWriter(ExpressionWriter):
@@ -378,7 +379,8 @@ class _DataFusionWriter(ExpressionWriter):
         # Wider types can hold a timestamp, which DataFusion casts to ticks and Spark to seconds.
         if node.lenient or node.type not in (pa.int8(), pa.int16(), pa.int32()):
             raise self.inexpressible(node, "DataFusion casts use the column's time zone and unit")
-        return self.write(node.arg).cast(node.type)
+        value: Expr = self.write(node.arg)
+        return value.cast(node.type)
 
     def substring(self, x: Expr, start: int, length: int) -> Expr:
         return f.substring(x, lit(start + 1), lit(length))

@@ -139,6 +139,18 @@ def _is_instant(term: Any) -> bool:
 
 # -- to Iceberg --------------------------------------------------------------------------------
 
+_Build = Callable[..., ice.BooleanExpression]
+# pyiceberg's models accept positional arguments, which their types don't show.
+_EqualTo: _Build = ice.EqualTo
+_In: _Build = ice.In
+_IsNaN: _Build = ice.IsNaN
+_IsNull: _Build = ice.IsNull
+_NotIn: _Build = ice.NotIn
+_NotNaN: _Build = ice.NotNaN
+_NotNull: _Build = ice.NotNull
+_NotStartsWith: _Build = ice.NotStartsWith
+_StartsWith: _Build = ice.StartsWith
+
 Cases = Callable[[bool | None], ice.BooleanExpression]
 """A condition: returns the expression for the rows where it is TRUE, FALSE or NULL (None)."""
 
@@ -148,7 +160,8 @@ def to_iceberg(predicate: tree.Predicate) -> ice.BooleanExpression:
 
     Column types are unknown here, so a literal that the column's type can't represent raises at binding.
     """
-    return _IcebergWriter().write(predicate)(True)
+    cases: Cases = _IcebergWriter().write(predicate)
+    return cases(True)
 
 
 class _IcebergWriter(ExpressionWriter):
@@ -167,7 +180,7 @@ class _IcebergWriter(ExpressionWriter):
         return lambda case: ice.AlwaysTrue() if case is value else ice.AlwaysFalse()
 
     def holds(self, name: str) -> Cases:
-        return lambda case: ice.IsNull(name) if case is None else ice.EqualTo(name, case)
+        return lambda case: _IsNull(name) if case is None else _EqualTo(name, case)
 
     def all_of(self, parts: Sequence[Cases]) -> Cases:
         return functools.partial(_junction, parts, False)
@@ -192,16 +205,16 @@ class _IcebergWriter(ExpressionWriter):
         return self.truth(condition, True)
 
     def is_null(self, name: str) -> Cases:
-        tests = {True: ice.IsNull(name), False: ice.NotNull(name), None: ice.AlwaysFalse()}
+        tests = {True: _IsNull(name), False: _NotNull(name), None: ice.AlwaysFalse()}
         return tests.__getitem__
 
     def is_nan(self, name: str) -> Cases:
-        return _cases(name, ice.IsNaN(name), ice.NotNaN(name))
+        return _cases(name, _IsNaN(name), _NotNaN(name))
 
     def match(self, name: str, node: tree.Match) -> Cases:
         if node.kind != "prefix" or isinstance(node.text, bytes):
             raise self.inexpressible(node, "Iceberg matches string prefixes only")
-        return _cases(name, ice.StartsWith(name, node.text), ice.NotStartsWith(name, node.text))
+        return _cases(name, _StartsWith(name, node.text), _NotStartsWith(name, node.text))
 
     def like(self, node: tree.Like) -> Any:
         plain, rest = "", list(node.pattern)
@@ -221,7 +234,7 @@ class _IcebergWriter(ExpressionWriter):
     def compare_literal(self, op: tree.CompareOp, name: str, literal: tree.Literal) -> Cases:
         def cases(case: bool | None) -> ice.BooleanExpression:
             if case is None:
-                return ice.IsNull(name)
+                return _IsNull(name)
             return self._comparison(op if case else tree.NEGATED[op], name, literal)
 
         return cases
@@ -231,16 +244,16 @@ class _IcebergWriter(ExpressionWriter):
             return _compare_with_nan(op, name)
         holds = _BUILDERS[op](name, self._exact(name, literal))
         if op == "<>":
-            return _all((ice.NotNull(name), holds))
+            return _all((_NotNull(name), holds))
         if op in (">", ">=") and is_number(literal.scalar.type):
-            return _any((holds, ice.IsNaN(name)))
+            return _any((holds, _IsNaN(name)))
         return holds
 
     def is_in(self, name: str, node: tree.IsIn) -> Cases:
         plain = [self._exact(name, tree.Literal(v, node.zone)) for v in node.values if not is_nan(v)]
-        hit, miss = ice.In(name, plain), ice.NotIn(name, plain)
+        hit, miss = _In(name, plain), _NotIn(name, plain)
         if len(plain) < len(node.values):
-            hit, miss = _any((hit, ice.IsNaN(name))), _all((miss, ice.NotNaN(name)))
+            hit, miss = _any((hit, _IsNaN(name))), _all((miss, _NotNaN(name)))
         return _cases(name, hit, miss)
 
     def _exact(self, name: str, literal: tree.Literal) -> literals.Literal[Any]:
@@ -284,7 +297,7 @@ def _junction(parts: Sequence[Cases], dominant: bool, case: bool | None) -> ice.
 
 def _cases(name: str, holds: ice.BooleanExpression, fails: ice.BooleanExpression) -> Cases:
     """A test that is NULL where the column is NULL; Iceberg's own negations are TRUE there."""
-    tests = {True: holds, False: _all((ice.NotNull(name), fails)), None: ice.IsNull(name)}
+    tests = {True: holds, False: _all((_NotNull(name), fails)), None: _IsNull(name)}
     return tests.__getitem__
 
 
@@ -296,7 +309,7 @@ def _any(parts: Iterable[ice.BooleanExpression]) -> ice.BooleanExpression:
     return functools.reduce(ice.Or, parts)
 
 
-_BUILDERS: MappingProxyType[str, Callable[[str, Any], ice.BooleanExpression]] = MappingProxyType(
+_BUILDERS: MappingProxyType[str, _Build] = MappingProxyType(
     {
         "=": ice.EqualTo,
         "<>": ice.NotEqualTo,
@@ -310,10 +323,10 @@ _BUILDERS: MappingProxyType[str, Callable[[str, Any], ice.BooleanExpression]] = 
 
 def _compare_with_nan(op: str, name: str) -> ice.BooleanExpression:
     if op in ("=", ">="):
-        return ice.IsNaN(name)
+        return _IsNaN(name)
     if op in ("<>", "<"):
-        return _all((ice.NotNull(name), ice.NotNaN(name)))
-    return ice.NotNull(name) if op == "<=" else ice.AlwaysFalse()
+        return _all((_NotNull(name), _NotNaN(name)))
+    return _NotNull(name) if op == "<=" else ice.AlwaysFalse()
 
 
 # -- literals that raise instead of rounding when they are bound --------------------------------
@@ -328,7 +341,7 @@ def _inexact(value: object, kind: types.IcebergType) -> NotExpressibleError:
     )
 
 
-class ExactDecimal(literals.DecimalLiteral):  # type: ignore[misc]  # pyiceberg is untyped to mypy here
+class ExactDecimal(literals.DecimalLiteral):
     """A decimal that converts to the column's scale only without rounding."""
 
     def to(self, type_var: Any) -> Any:
@@ -345,7 +358,7 @@ class ExactDecimal(literals.DecimalLiteral):  # type: ignore[misc]  # pyiceberg 
         return super().to(type_var)
 
 
-class ExactDouble(literals.DoubleLiteral):  # type: ignore[misc]  # pyiceberg is untyped to mypy here
+class ExactDouble(literals.DoubleLiteral):
     """A double that converts to a float or decimal only without rounding."""
 
     def to(self, type_var: Any) -> Any:
@@ -357,7 +370,7 @@ class ExactDouble(literals.DoubleLiteral):  # type: ignore[misc]  # pyiceberg is
         return super().to(type_var)
 
 
-class ExactTimestamp(literals.TimestampLiteral):  # type: ignore[misc]
+class ExactTimestamp(literals.TimestampLiteral):
     """A zoneless timestamp or an instant in UTC; converts to a date only at midnight."""
 
     def to(self, type_var: Any) -> Any:

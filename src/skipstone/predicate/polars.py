@@ -156,6 +156,7 @@ class _PolarsEvaluator:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Array:
         frame = pl.from_arrow(pa.Table.from_batches([batch])) if batch.num_columns else pl.DataFrame()
+        assert isinstance(frame, pl.DataFrame)
         mask = frame.select(self.expr.alias("mask")).to_series().cast(pl.Boolean)
         return plain(mask.new_from_index(0, batch.num_rows).to_arrow() if len(mask) == 1 else mask.to_arrow())
 
@@ -377,7 +378,8 @@ _VALUES: dict[str, Callable[[_Node], tree.Expr]] = {
 
 def to_polars(predicate: tree.Predicate) -> pl.Expr:
     """Convert a predicate to a Polars expression with Spark's result."""
-    return _PolarsWriter().write(predicate)
+    expression: pl.Expr = _PolarsWriter().write(predicate)
+    return expression
 
 
 class _PolarsWriter(ExpressionWriter):
@@ -427,7 +429,8 @@ class _PolarsWriter(ExpressionWriter):
         to = self.casts.get(node.type)
         if to is None or node.lenient or (to is pl.Date and node.zone != "UTC"):
             raise self.inexpressible(node, "Polars casts differ in formats, time zones and errors")
-        return self.write(node.arg).cast(to)
+        value: pl.Expr = self.write(node.arg)
+        return value.cast(to)
 
     def substring(self, x: pl.Expr, start: int, length: int) -> pl.Expr:
         return x.str.slice(start, length)

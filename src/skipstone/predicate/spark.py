@@ -33,7 +33,7 @@ _MATCHES: MappingProxyType[type[ds.Filter], tree.MatchKind] = MappingProxyType(
 )
 
 
-def from_spark(filters: ds.Filter | Iterable[ds.Filter]) -> tree.Predicate:
+def from_spark(filters: object) -> tree.Predicate:
     """Convert one data-source filter, or several joined by AND, to a Predicate."""
     if isinstance(filters, Column):
         raise PredicateError(

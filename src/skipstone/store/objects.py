@@ -13,13 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
 from skipstone.store.options import StoreOptions, carries_credentials, open_obstore, split_uri
 from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone_error, stale_error
 from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, split_glob
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -157,8 +160,8 @@ class ObjectSource:
         self.counter.add(1, 0)
         return meta
 
-    def _options(self, span: Any) -> dict[str, Any]:
-        options: dict[str, Any] = {"range": span}
+    def _options(self, span: Any) -> GetOptions:
+        options: GetOptions = {"range": span}
         condition = self._version.condition() if self._version is not None else None
         if condition is not None:
             options["if_match"] = condition

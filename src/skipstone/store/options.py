@@ -342,7 +342,8 @@ def _make_store(base: str, options: dict[str, Any]) -> Any:
         if "credential_provider" in options:
             own["credential_provider"] = options.pop("credential_provider")
     own["client_options"] = {**_CLIENT, **client_settings(base), **allowed, **own.get("client_options", {})}
-    return from_url(base, config=options or None, **{"retry_config": _RETRY, **own})
+    config: Any = options or None
+    return from_url(base, config=config, **{"retry_config": _RETRY, **own})
 
 
 def _word(value: object) -> str:

@@ -157,7 +157,7 @@ def order_rows(
 
 def _curve_position(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -> Any:
     """Return a Spark UDF that computes the position of rows on a curve."""
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
     # Rows are cast to the table's types only when they are written.
     types = [find_type(schema, name) for name in names]

@@ -206,7 +206,7 @@ def partition_condition(target: Target, keys: Collection[PartitionKey]) -> Predi
     conditions: list[Predicate] = []
     for at, partition_field in enumerate(target.spec.fields):
         name = target.table_schema.find_column_name(partition_field.source_id)
-        if name not in target.schema.names:
+        if name is None or name not in target.schema.names:
             continue
         values = {key.partition[at] for key in keys if key.partition is not None}
         real = values - {None}

@@ -276,7 +276,7 @@ def to_table_rows(target: Target) -> Callable[[pa.Table], pa.Table]:
 def partition_of(frame: DataFrame, target: Target) -> Column | None:
     """Return a column that labels the partition of each row; None if the table is not partitioned."""
     from pyspark.sql import functions as f
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
     names = [name for name in target.partition_columns if name in frame.columns]
     if not names:
@@ -285,7 +285,8 @@ def partition_of(frame: DataFrame, target: Target) -> Column | None:
     def label(*columns: pa.Array) -> pa.Array:
         return target.labels(pa.RecordBatch.from_arrays(list(columns), names))
 
-    return arrow_udf(label, "string")(*(f.col(quote_column(target.schema, name)) for name in names))
+    key: Column = arrow_udf(label, "string")(*(f.col(quote_column(target.schema, name)) for name in names))
+    return key
 
 
 def delete_leftovers(target: Target, job: str, committed: Sequence[NewFile] = ()) -> None:

@@ -356,8 +356,9 @@ def _wrapped(
     transform: Transform[Any, Any], type: pa.DataType, lower: Sequence[Any], upper: Sequence[Any]
 ) -> Array:
     """Mask of the ranges that can contain the least integers, whose truncation overflows to the greatest."""
-    whole = isinstance(transform, TruncateTransform) and pa.types.is_integer(storage_type(type))
-    if not whole or transform.width.bit_count() == 1:
+    if not isinstance(transform, TruncateTransform) or not pa.types.is_integer(storage_type(type)):
+        return np.zeros(len(lower), dtype=bool)
+    if transform.width.bit_count() == 1:
         return np.zeros(len(lower), dtype=bool)
     pairs = zip(lower, upper, strict=True)
     return np.array([_reaches_top(low, high, transform.width) for low, high in pairs], dtype=bool)
@@ -430,7 +431,9 @@ def _bucket_numbers(transform: BucketTransform[Any], type: pa.DataType, key: Key
     """Every bucket that some writer puts the value with this key into."""
 
     def number(source: PrimitiveType, value: Any) -> int:
-        return int(transform.transform(source)(value))
+        bucket = transform.transform(source)(value)
+        assert bucket is not None
+        return bucket
 
     storage = storage_type(type)
     if pa.types.is_decimal(storage):

@@ -113,7 +113,7 @@ _MICROS: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1,
 _DAY: Final = 86_400_000_000
 _HOUR: Final = 3_600_000_000
 _PERIODS: Final = (YearTransform, MonthTransform, DayTransform, HourTransform)
-_CALENDAR: Final = {YearTransform: "datetime64[Y]", MonthTransform: "datetime64[M]"}
+_CALENDAR: Final[dict[type, str]] = {YearTransform: "datetime64[Y]", MonthTransform: "datetime64[M]"}
 
 
 def partition_values(

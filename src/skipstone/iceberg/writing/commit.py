@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+# mypy takes the aliases of pyiceberg's models for their arguments.
+_SNAPSHOT: Callable[..., Snapshot] = Snapshot
+_SET_REF: Callable[..., SetSnapshotRefUpdate] = SetSnapshotRefUpdate
+_ASSERT_REF: Callable[..., AssertRefSnapshotId] = AssertRefSnapshotId
+
 
 _CODEC: Final = "write.avro.compression-codec"
 _MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
@@ -119,7 +124,7 @@ class Producer:
             avro_compression=self._codec,
         ) as writer:
             writer.add_manifests(manifests)
-        snapshot = Snapshot(
+        snapshot = _SNAPSHOT(
             snapshot_id=self.number,
             parent_snapshot_id=parent,
             manifest_list=listed,
@@ -127,13 +132,8 @@ class Producer:
             summary=self._summary(head, dropped),
             schema_id=metadata.current_schema_id,
         )
-        moved = SetSnapshotRefUpdate(
-            ref_name=self.branch,
-            type=SnapshotRefType.BRANCH,
-            snapshot_id=self.number,
-            parent_snapshot_id=parent,
-        )
-        expected = AssertRefSnapshotId(snapshot_id=parent, ref=self.branch)
+        moved = _SET_REF(ref_name=self.branch, type=SnapshotRefType.BRANCH, snapshot_id=self.number)
+        expected = _ASSERT_REF(snapshot_id=parent, ref=self.branch)
         return (AddSnapshotUpdate(snapshot=snapshot), moved), (
             expected,
             AssertTableUUID(uuid=metadata.table_uuid),

@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.locations import LocationProvider, ObjectStoreLocationProvider, SimpleLocationProvider
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
 
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.errors import SchemaError, UsageError
@@ -177,19 +178,19 @@ def _uuids(column: pa.ChunkedArray, name: str, table: str) -> pa.Array:
 # -- local files of an embedded catalog --------------------------------------------------------
 
 
-class DurableFileIO(PyArrowFileIO):  # type: ignore[misc]
+class DurableFileIO(PyArrowFileIO):
     """A FileIO that syncs local files when they are closed.
 
     The catalog's commits are durable, and must not refer to metadata that a power failure can lose.
     """
 
-    def new_output(self, location: str) -> OutputFile:
+    def new_output(self, location: str) -> OutputFile:  # type: ignore[override]
         """Open a file for writing."""
         output, path = super().new_output(location), local_name(location)
         return output if path is None else _LocalFile(output, Path(path))
 
 
-class _LocalFile(OutputFile):  # type: ignore[misc]
+class _LocalFile(OutputFile):
     def __init__(self, output: OutputFile, path: Path) -> None:
         super().__init__(output.location)
         self._output = output
@@ -269,7 +270,8 @@ class Target:
         _check_format(table, name)
         schema, spec = table.schema(), table.spec()
         named = [schema.find_field(column).field_id for column in whole]
-        sources = [one.source_id for one in (*spec.fields, *table.sort_order().fields)]
+        sources = [one.source_id for one in spec.fields]
+        sources += [one.source_id for one in table.sort_order().fields]
         provider = _provider(table, name)
         root = provider.data_path
         return cls(
@@ -321,6 +323,7 @@ class Target:
                 columns.append((one.name, pa.nulls(rows.num_rows, pa.int32())))
                 continue
             column = find_column(rows, path).combine_chunks()
+            assert isinstance(source.field_type, PrimitiveType)
             columns.append((one.name, partition_values(one.transform, source.field_type, column, path)))
         return columns
 

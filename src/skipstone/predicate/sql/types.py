@@ -20,7 +20,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 from sqlglot.parser import Parser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from skipstone.core.plain import int_scalar
 from skipstone.errors import ParseError, PredicateError, shorten
@@ -428,7 +428,7 @@ def _check_quotes(root: exp.Expr, text: str, dialect: str) -> None:
         typed = False
         while not isinstance(test, exp.Predicate) and not isinstance(test.parent, _ABOVE_TESTS):
             typed |= isinstance(test, exp.Cast) and not test.to.is_type(*exp.DataType.TEXT_TYPES)
-            test = cast("exp.Expr", test.parent)
+            test = test.parent
         if typed or id(test) in checked:
             continue
         if not any(_is_variable(node) for node in test.walk()):

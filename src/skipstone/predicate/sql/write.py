@@ -35,7 +35,7 @@ from skipstone.predicate.sql.types import FOREIGN, SPARK_LIKE, UNIT_DIGITS, chec
 def to_sql(predicate: tree.Predicate, dialect: str = "spark") -> str:
     """Convert ``predicate`` to SQL of the dialect, or raise an error that names the unsupported part."""
     name = check_dialect(dialect)
-    return cast("str", _write(predicate, SqlWriter(name)).sql(name, normalize_functions=False))
+    return _write(predicate, SqlWriter(name)).sql(name, normalize_functions=False)
 
 
 _ATOMS = (
