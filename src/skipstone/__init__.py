@@ -181,9 +181,9 @@ __all__ = [
 
 
 class _Package(types.ModuleType):
-    """Loads the names of :mod:`skipstone.api` on first use, so that importing the package costs nothing.
+    """Loads public names on first use, so that importing the package costs nothing.
 
-    The packages ``predicate``, ``prune`` and ``spark`` share names with public functions; those stand here.
+    Packages ``predicate``, ``prune`` and ``spark`` share names with public functions, which take precedence.
     """
 
     _functions = frozenset({"predicate", "prune", "spark"})
@@ -191,7 +191,7 @@ class _Package(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        # Not ``from skipstone import api``: that would ask this very method for ``api``.
+        # Not ``from skipstone import api``, which would call this method for ``api``.
         value = getattr(importlib.import_module("skipstone.api"), name)
         super().__setattr__(name, value)
         return value

@@ -175,7 +175,9 @@ def open(
     root = None if index_root is None else open_root(index_root, storage_options=storage_options, store=store)
     if catalog is not None or is_table(path):
         if store is not None or schema is not None:
-            raise UsageError("a table has its own schema and store", hint="leave out schema= and store=")
+            raise UsageError(
+                "schema= and store= are options of directories", hint="leave them out for a table"
+            )
         from skipstone.iceberg.catalogs import check_installed
 
         check_installed()
@@ -191,7 +193,7 @@ def open(
             stay_below_root=stay_below_root,
         )
     if snapshot is not None:
-        raise UsageError("a directory has no snapshots", path=str(path), hint="give a table's catalog")
+        raise UsageError("a directory has no snapshots", path=str(path), hint="pass catalog= to open a table")
     try:
         lake_store, pattern = open_store(
             path, storage_options=storage_options, store=store, stay_below_root=stay_below_root
@@ -200,7 +202,7 @@ def open(
         from skipstone.iceberg.catalogs import is_table_name
 
         if isinstance(path, str) and is_table_name(path) and error.hint is None:
-            error.hint = "to open a table of that name, give its catalog"
+            error.hint = "pass catalog= to open a table of that name"
         raise
     return Lake(lake_store, pattern, schema=schema, retry=retry, index_root=root)
 

@@ -51,7 +51,7 @@ __all__ = [
 
 
 _LONGEST = 2_000
-"""Characters of one part of a message; a predicate, a schema or a traceback can be megabytes."""
+"""Maximum characters of each part of a message; a predicate or a traceback can be megabytes."""
 
 _PRIVATE_NAMES = (
     r"(?:[\w.-]{0,40}(?:secret|password|passwd|private[_-]?key|account[_-]?key|shared[_-]?key|api[_-]?key"
@@ -70,7 +70,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(?i)(\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?)[^\s'\",]+"), r"\1***"),
     (re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{8,}"), r"\1***"),
-    # What S3 answers to a wrong signature.
+    # The response of S3 to a wrong signature.
     (
         re.compile(r"<((?:AWSAccessKeyId|SignatureProvided|StringToSign|CanonicalRequest)\w*)>[^<]*"),
         r"<\1>***",
@@ -81,7 +81,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def redact(text: str) -> str:
-    """``text`` without passwords, keys, tokens and signatures, as far as they can be told by their names.
+    """Replace passwords, keys, tokens and signatures that are recognizable by their names.
 
     >>> redact("postgresql://me:secret@host/db?sig=abc&x=1")
     'postgresql://me:***@host/db?sig=***&x=1'
@@ -92,9 +92,9 @@ def redact(text: str) -> str:
 
 
 def scrub(error: BaseException, secrets: Iterable[str] = ()) -> str:
-    """What another library's error says, in one line, with secrets taken out of it and of what it came from.
+    """Return the first line of another library's error, and remove secrets from it and from its causes.
 
-    ``secrets`` have no names that tell them. The error itself is changed: it is shown in tracebacks.
+    ``secrets`` are values without a recognizable name. The error itself is changed: tracebacks show it.
     """
     below: BaseException | None = error
     while below is not None:
@@ -110,7 +110,7 @@ def _scrubbed(text: str, secrets: Iterable[str]) -> str:
 
 
 def shorten(text: str, longest: int = _LONGEST) -> str:
-    """``text``, or its beginning and its end if it is longer than a reader wants."""
+    """Return ``text``, or its beginning and its end if it is longer than ``longest``."""
     if len(text) <= longest:
         return text
     half = longest // 2
@@ -118,7 +118,7 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
 
 
 def _presentable(text: str) -> str:
-    # Cut before, so that a megabyte takes no time, and far enough that no half of a secret is kept after.
+    # Shortened first, so that a megabyte takes no time, and far enough that no part of a secret remains.
     return shorten(redact(shorten(text, 20 * _LONGEST)))
 
 
@@ -177,7 +177,7 @@ class SkipstoneError(Exception):
         return f"{type(self).__name__}({self.message!r}{location})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions pickle by positional args only; errors cross process borders with their place.
+        # Exceptions pickle positional arguments only; errors cross processes with their location.
         state = {name: getattr(self, name) for name in self._carried}
         return (type(self), (self.message,), state)
 
