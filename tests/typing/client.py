@@ -177,6 +177,7 @@ def refused(lake: sk.Lake, options: Mapping[str, Any]) -> None:
     sk.ingest([1, 2, 3], "events/")  # type: ignore[arg-type]
     sk.ingest(options, "events/", cluster="spiral")  # type: ignore[arg-type]
     sk.parse("a = 1", dialect="oracle")  # type: ignore[arg-type]
+    sk.parse("a = 1").to_sql("oracle")  # type: ignore[arg-type]
     sk.prune(7, "a = 1")  # type: ignore[arg-type]
     sk.udaf(object(), ["amount"])  # type: ignore[arg-type]
     sk.no_such_name  # type: ignore[attr-defined]  # noqa: B018

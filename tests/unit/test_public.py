@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -16,6 +17,9 @@ import skipstone as sk
 from skipstone import api, errors
 from skipstone import typing as sk_typing
 from skipstone.parquet.write.layout import CLUSTERS, CODECS
+from skipstone.predicate.sql.types import DIALECTS
+from skipstone.spark.routes import Route
+from skipstone.write.sources import FORMATS
 
 HEAVY = ("pyspark", "pyiceberg", "polars", "duckdb", "datafusion", "sqlglot", "obstore", "typer", "rich")
 
@@ -120,8 +124,12 @@ def test_both_ingests_have_the_same_options() -> None:
 
 
 def test_names_of_choices_are_those_that_are_checked() -> None:
-    assert sk_typing.ClusterOrder.__args__ == CLUSTERS
-    assert sk_typing.Compression.__args__ == CODECS
+    assert get_args(sk_typing.ClusterOrder) == CLUSTERS
+    assert get_args(sk_typing.Compression) == CODECS
+    assert get_args(sk_typing.Dialect) == DIALECTS
+    assert get_args(sk_typing.SparkRoute) == get_args(Route)
+    formats = parameters(sk.ingest_new)["format"].annotation
+    assert formats == f"Literal[{', '.join(map(repr, FORMATS))}] | None"
     assert sk_typing.__all__ == sorted(sk_typing.__all__, key=str.lower)
 
 

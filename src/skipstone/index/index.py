@@ -420,7 +420,7 @@ class LakeIndex:
         Examples:
             >>> import skipstone as sk
             >>> sk.open("events").index.status().next_step
-            'build it: lake.index.build(), or skipstone index build'
+            'build the index: lake.index.build(), or skipstone index build'
         """
         from skipstone.index.status import index_status
 

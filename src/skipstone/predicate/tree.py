@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyspark.sql
 
     from skipstone.core.domain import ColumnDomain
+    from skipstone.typing import Dialect
 
 CompareOp = Choice["=", "<>", "<", "<=", ">", ">=", "<=>"]
 MatchKind = Choice["prefix", "suffix", "contains"]
@@ -315,7 +316,7 @@ class Predicate(Expr):
         return Truth(self, None)
 
     @_wrap_errors
-    def to_sql(self, dialect: str = "spark") -> str:
+    def to_sql(self, dialect: Dialect = "spark") -> str:
         """Convert to SQL text.
 
         Args:
