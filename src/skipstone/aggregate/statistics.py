@@ -18,7 +18,7 @@ from skipstone.core.domain.keys import Key, from_key
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
-from skipstone.index.coverage import Recorded
+from skipstone.index.coverage import RecordedFiles
 from skipstone.lake.files import Files
 from skipstone.parquet.evidence import find_leaf, page_facts, row_group_counts
 from skipstone.parquet.metadata import ParquetMetadata
@@ -56,7 +56,7 @@ def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array
 
 
 def _of_part(part: SurveyPart, ref: ColumnRef, units: Array) -> Blocks:
-    if isinstance(part, Recorded):
+    if isinstance(part, RecordedFiles):
         segment, groups = part.segment, part.groups[units]
         blocks = segment.blocks("group", ref, groups)
         if blocks is not None:
@@ -122,7 +122,7 @@ def sketch_blobs(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> lis
     sketches: list[bytes | None] = []
     for part, numbers in by_part(survey, units):
         blobs = None
-        if isinstance(part, Recorded) and ref.path not in survey.overrides:
+        if isinstance(part, RecordedFiles) and ref.path not in survey.overrides:
             blobs = part.segment.sketches(kind, ref, part.groups[numbers])
         sketches += [None] * len(numbers) if blobs is None else blobs
     return sketches
@@ -232,7 +232,7 @@ class PageBlocks:
 
 def has_page_blocks(survey: Survey) -> bool:
     """Whether aggregates of pages can be available, from an index."""
-    return any(isinstance(part, Recorded) for part in survey.parts)
+    return any(isinstance(part, RecordedFiles) for part in survey.parts)
 
 
 def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> PageBlocks | None:
@@ -240,7 +240,7 @@ def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> 
     if is_overridden(survey, group, ref.path):
         return None
     part, unit = part_of(survey, group)
-    if not isinstance(part, Recorded):
+    if not isinstance(part, RecordedFiles):
         return None
     segment, row_group = part.segment, int(part.groups[unit])
     span, locations = segment.page_span(row_group, ref.path), segment.page_offsets(row_group, ref.path)
@@ -303,7 +303,7 @@ def _sequential_ids(survey: Survey, groups: Sequence[int], ref: ColumnRef) -> Se
 def _sequential_pages(survey: Survey, group: int, ref: ColumnRef) -> tuple[Array, Array, Array, Array] | None:
     """Row starts and stops, first and last ids of the pages with sequential ids."""
     part, unit = part_of(survey, group)
-    if not isinstance(part, Recorded) or is_overridden(survey, group, ref.path):
+    if not isinstance(part, RecordedFiles) or is_overridden(survey, group, ref.path):
         return None
     segment, row_group = part.segment, int(part.groups[unit])
     span, pages = segment.page_span(row_group, ref.path), segment.pages(row_group, ref)

@@ -159,11 +159,11 @@ class _ConnectWatch:
     def within(self) -> Iterator[None]:
         self._thread = threading.get_ident()
         self._session.addTag(self._tag)
-        self._session.registerProgressHandler(self._tell)
+        self._session.registerProgressHandler(self._on_progress)
         try:
             yield
         finally:
-            self._session.removeProgressHandler(self._tell)
+            self._session.removeProgressHandler(self._on_progress)
             self._session.removeTag(self._tag)
 
     def progress(self) -> tuple[int, int]:
@@ -172,7 +172,7 @@ class _ConnectWatch:
     def cancel(self) -> None:
         self._session.interruptTag(self._tag)
 
-    def _tell(self, stages: Iterable[Any] | None, **_: object) -> None:
+    def _on_progress(self, stages: Iterable[Any] | None, **_: object) -> None:
         # A session calls all handlers for all of its jobs, each in the thread that waits for the job.
         if threading.get_ident() == self._thread:
             current = list(stages or ())

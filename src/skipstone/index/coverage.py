@@ -317,13 +317,13 @@ class IndexCoverage:
         }
         return Evidence(segment.common("rows") if every else segment.some("rows", rows), columns)
 
-    def part(self, segment: int, rows: Array) -> Recorded:
+    def part(self, segment: int, rows: Array) -> RecordedFiles:
         """Return files of a segment as a part of a survey."""
-        return Recorded.of(self, segment, rows)
+        return RecordedFiles.of(self, segment, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class RecordedFiles:
     """Files of one segment, as a part of a survey."""
 
     coverage: IndexCoverage
@@ -334,21 +334,25 @@ class Recorded:
     rows: Array
     groups: Array
     """Numbers of their row groups in the segment."""
-    kins: Array
+    schema_numbers: Array
     """Schema number of each row group's file."""
-    only_kin: int | None
+    only_schema: int | None
     """The kind of all of them, if there is only one."""
 
     @classmethod
-    def of(cls, coverage: IndexCoverage, number: int, rows: Array) -> Recorded:
+    def of(cls, coverage: IndexCoverage, number: int, rows: Array) -> RecordedFiles:
         """Select files of a segment."""
         segment = coverage.segments[number]
         counts, groups = segment.groups_of(rows)
         files = coverage.files_of(number, rows)
-        kins = np.repeat(segment.some("kin", rows), counts)
-        only = kins.item(0) if len(kins) and (kins == kins[0]).all() else None
+        schema_numbers = np.repeat(segment.some("kin", rows), counts)
+        only = (
+            schema_numbers.item(0)
+            if len(schema_numbers) and (schema_numbers == schema_numbers[0]).all()
+            else None
+        )
         group_rows = segment.rows_of(rows, counts, groups)
-        return cls(coverage, segment, files, counts, group_rows, groups, kins, only)
+        return cls(coverage, segment, files, counts, group_rows, groups, schema_numbers, only)
 
     @property
     def near(self) -> bool:
@@ -390,13 +394,13 @@ class Recorded:
         masks: dict[int, Array] = {}
         gone: dict[int, list[Array]] = {}
         settled = True
-        kins = None if self.only_kin is not None else self.kins[units]
-        every: set[int] = {self.only_kin or 0} if kins is None else set(kins.tolist())
+        schema_numbers = None if self.only_schema is not None else self.schema_numbers[units]
+        every: set[int] = {self.only_schema or 0} if schema_numbers is None else set(schema_numbers.tolist())
         hashes: Hashes | None = {} if len(every) > 1 else None
-        for kin in every:
-            mine = None if kins is None else (kins == kin).nonzero()[0]
+        for schema_number in every:
+            mine = None if schema_numbers is None else (schema_numbers == schema_number).nonzero()[0]
             groups = self.groups[units if mine is None else units[mine]]
-            for probe in bloom_probes(node, segment.shell(kin), max_keys, hashes):
+            for probe in bloom_probes(node, segment.shell(schema_number), max_keys, hashes):
                 path = probe.bound.ref.path
                 if probe.hashes is None:
                     continue

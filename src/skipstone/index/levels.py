@@ -72,7 +72,7 @@ def _summed(counts: Array, starts: Array) -> Array:
 
 def write_facts(writer: ContainerWriter, column: int, level: str, facts: ColumnFacts) -> None:
     """Write the facts for judging."""
-    low, high = _known(facts.lower, facts), _known(facts.upper, facts)
+    low, high = _has_bound(facts.lower, facts), _has_bound(facts.upper, facts)
     bits = (
         (facts.lower_exact, _EXACT_LOW),
         (facts.upper_exact, _EXACT_HIGH),
@@ -99,7 +99,7 @@ def write_level(writer: ContainerWriter, column: int, name: str, level: LevelBou
             writer.add(column, f"{name}/{count}", values)
 
 
-def _known(bounds: Bounds, facts: ColumnFacts) -> Array:
+def _has_bound(bounds: Bounds, facts: ColumnFacts) -> Array:
     if isinstance(bounds, pa.Array):
         return np.asarray(bounds.is_valid())
     return np.ones(len(facts), dtype=bool)

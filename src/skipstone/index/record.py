@@ -82,7 +82,7 @@ def record_files(files: Files, entries: Sequence[ListedFile], spec: Spec) -> Dra
     alone = any(getattr(spec, name) for name in LISTS)
     groups: dict[object, list[int]] = {}
     for number, footer in enumerate(footers):
-        groups.setdefault(number if alone else id(footer.kin), []).append(number)
+        groups.setdefault(number if alone else id(footer.schema_group), []).append(number)
     drafts = [
         _Recorder(files, [entries[n] for n in mine], [footers[n] for n in mine], spec).draft()
         for mine in groups.values()

@@ -277,10 +277,13 @@ class Segment:
 
     def _neighbours(self, file: int) -> range:
         """Files of one kind that are checked together with a file: little more work than one of them."""
-        kin = self.common("kin")
+        schema_number = self.common("kin")
         first = file - file % _CHECKED_FILES
         near = range(first, min(first + _CHECKED_FILES, len(self)))
-        if not self.container.bytes.near or not (kin[near.start : near.stop] == kin[file]).all():
+        if (
+            not self.container.bytes.near
+            or not (schema_number[near.start : near.stop] == schema_number[file]).all()
+        ):
             return range(file, file + 1)
         return near
 
@@ -289,12 +292,12 @@ class Segment:
         firsts = self.chunk_firsts[files.start : files.stop + 1].tolist()
         (body,) = self.container.slices([((COMMON, "chunks"), firsts[0] * _CHUNK, firsts[-1] * _CHUNK)])
         chunks = body.view(CHUNK)
-        kin, sizes, _, rows, _ = self._of_files()
+        schema_number, sizes, _, rows, _ = self._of_files()
         groups = self.firsts[files.start : files.stop + 1].tolist()
         with parsing("chunks", self.container.name):
             check_chunks(
                 chunks,
-                self.shell(int(kin[files.start])).leaves,
+                self.shell(int(schema_number[files.start])).leaves,
                 [rows[first:last] for first, last in pairwise(groups)],
                 sizes[files.start : files.stop],
             )
@@ -312,13 +315,13 @@ class Segment:
         offsets, data = self.container.wholes([(COMMON, f"{name}/offsets"), (COMMON, f"{name}/data")])
         return join_bytes(offsets, data)
 
-    def shell(self, kin: int) -> ParquetMetadata:
+    def shell(self, schema_number: int) -> ParquetMetadata:
         """Return the footer without row groups of a schema number."""
-        if kin not in self._shells:
+        if schema_number not in self._shells:
             with parsing("schema", self.container.name):
-                shell = parse_footer(self.texts("kins")[kin].as_py(), self.container.name, None)
-                self._shells[kin] = shell if self.naming is None else self.naming.apply(shell)
-        return self._shells[kin]
+                shell = parse_footer(self.texts("kins")[schema_number].as_py(), self.container.name, None)
+                self._shells[schema_number] = shell if self.naming is None else self.naming.apply(shell)
+        return self._shells[schema_number]
 
     def _of_files(self) -> list[Array]:
         """Return schema numbers, sizes and rows of files and row groups."""
@@ -327,8 +330,8 @@ class Segment:
     def metadata(self, file: int, entry: ListedFile, path: str, footer: Footer) -> RecordedMetadata:
         """Return a file's metadata; its footer is read only if the segment is damaged."""
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
-        kin, file_sizes, file_rows, group_rows, group_sizes = self._of_files()
-        shell = self.shell(int(kin[file]))
+        schema_number, file_sizes, file_rows, group_rows, group_sizes = self._of_files()
+        shell = self.shell(int(schema_number[file]))
         rows, sizes = group_rows[first:last], group_sizes.reshape(-1, 2)[first:last]
         if file_sizes[file] != entry.size or file_rows[file] != rows.sum():
             raise BadIndex("recorded size or rows of a file are wrong", self.container.name)
@@ -602,15 +605,15 @@ class Segment:
     def _chunk_ranges(self, column: ColumnEntry, groups: Array) -> tuple[Array, Array]:
         """Return the byte ranges of a column's chunks; the intersection for a column stored twice."""
         files = np.searchsorted(self.firsts, groups, side="right") - 1
-        kins = self.common("kin")[files]
+        schema_numbers = self.common("kin")[files]
         low, high = np.full(len(groups), -1, dtype=np.int64), np.full(len(groups), _MOST, dtype=np.int64)
         # A loop over schemas.
-        for kin in np.unique(kins).tolist():
-            mine = np.flatnonzero(kins == kin)
+        for schema_number in np.unique(schema_numbers).tolist():
+            mine = np.flatnonzero(schema_numbers == schema_number)
             owners = files[mine]
             widths = self.firsts[owners + 1] - self.firsts[owners]
             inside = groups[mine] - self.firsts[owners]
-            for leaf in self.shell(kin).leaves:
+            for leaf in self.shell(schema_number).leaves:
                 if self.columns.get(leaf.path) != column:
                     continue
                 found = self._some_chunks(self.chunk_firsts[owners] + leaf.index * widths + inside)

@@ -218,7 +218,7 @@ def first_of_each_schema(footers: Iterable[ParquetMetadata]) -> list[ParquetMeta
     """The first file of each distinct schema."""
     first: dict[int, ParquetMetadata] = {}
     for footer in footers:
-        first.setdefault(id(footer.kin), footer)
+        first.setdefault(id(footer.schema_group), footer)
     return list(first.values())
 
 

@@ -105,7 +105,7 @@ class BoundLeaf:
 def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
     """Return the flat leaf of ``ref``; None if it is nested, missing or not comparable."""
     key = (BoundLeaf, ref.path, str(ref.type))
-    memo = metadata.kin.memo
+    memo = metadata.schema_group.memo
     if key not in memo:
         memo[key] = _find_leaf(metadata, ref)
     bound: BoundLeaf | None = memo[key]
@@ -113,7 +113,7 @@ def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
 
 
 def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
-    leaves = metadata.kin.memo.setdefault((BoundLeaf, "leaves"), {})
+    leaves = metadata.schema_group.memo.setdefault((BoundLeaf, "leaves"), {})
     if not leaves:
         leaves.update((leaf.path, leaf) for leaf in metadata.leaves if leaf.max_repetition == 0)
     leaf, own = leaves.get(ref.path), own_type(metadata, ref.path)
@@ -124,7 +124,7 @@ def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
 def own_type(metadata: ParquetMetadata, path: tuple[str, ...]) -> pa.DataType | None:
     """Return the type of the file's column at ``path``; None if there isn't exactly one."""
     key = (own_type, "types")
-    memo = metadata.kin.memo
+    memo = metadata.schema_group.memo
     if key not in memo:
         types: dict[tuple[str, ...], pa.DataType | None] = {}
         _collect_types(list(metadata.query_schema), (), types)
@@ -167,7 +167,7 @@ def lake_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
 
     Files of one schema are handled together: their statistics become arrays over all row groups.
     """
-    kinds = [(file.kin, type(file)) for file in files]
+    kinds = [(file.schema_group, type(file)) for file in files]
     if len(set(kinds)) == 1:
         return _group_facts(files, ref)
     groups: dict[tuple[SchemaGroup, type], list[int]] = {}

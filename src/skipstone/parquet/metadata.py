@@ -65,12 +65,12 @@ class ParquetMetadata:
         "_details",
         "_starts",
         "footer",
-        "kin",
         "memo",
         "num_rows",
         "path",
         "row_group_rows",
         "row_groups",
+        "schema_group",
         "size",
         "version",
     )
@@ -81,7 +81,7 @@ class ParquetMetadata:
         # The store's version of the file that was read; None if only the footer is available.
         self.version: object | None = None
         self.footer = footer
-        self.kin, said, self.row_groups = split_footer(footer, path)
+        self.schema_group, said, self.row_groups = split_footer(footer, path)
         self._check(said)
         self._starts: NDArray[np.int64] | None = None
         self._details: FileDetails | None = None
@@ -100,17 +100,17 @@ class ParquetMetadata:
     @property
     def leaves(self) -> tuple[LeafColumn, ...]:
         """The stored columns."""
-        return self.kin.leaves
+        return self.schema_group.leaves
 
     @property
     def created_by(self) -> str:
         """The writer, as in the footer."""
-        return self.kin.created_by
+        return self.schema_group.created_by
 
     @property
     def writer(self) -> FileWriter:
         """The writer's application and version."""
-        return self.kin.writer
+        return self.schema_group.writer
 
     @property
     def row_group_starts(self) -> NDArray[np.int64]:
@@ -137,16 +137,16 @@ class ParquetMetadata:
     @property
     def key_value_metadata(self) -> dict[bytes, bytes]:
         """The writer's key-value pairs; the last of equal keys wins."""
-        pairs = self.kin.raw.key_value_metadata or ()
+        pairs = self.schema_group.raw.key_value_metadata or ()
         return {pair.key: pair.value or b"" for pair in pairs if pair.key is not None}
 
     @property
     def arrow_schema(self) -> pa.Schema:
         """The schema as pyarrow reads it, built on first use."""
-        if self.kin.arrow_schema is None:
+        if self.schema_group.arrow_schema is None:
             # Without row groups, which pyarrow parses slowly.
-            self.kin.arrow_schema = self._read_schema(self.shell())
-        return self.kin.arrow_schema
+            self.schema_group.arrow_schema = self._read_schema(self.shell())
+        return self.schema_group.arrow_schema
 
     def _read_schema(self, footer: bytes) -> pa.Schema:
         import pyarrow as pa
@@ -170,7 +170,7 @@ class ParquetMetadata:
         pyarrow reads INT96 and timestamps of the deprecated converted types without a zone. In the format,
         and in Spark, they are instants, which determines the meaning of times in predicates.
         """
-        memo = self.kin.memo
+        memo = self.schema_group.memo
         if "query schema" not in memo:
             import pyarrow as pa
 
@@ -183,12 +183,12 @@ class ParquetMetadata:
 
     def shell(self) -> bytes:
         """Return the footer without row groups; the full footer if its fields are in an unusual order."""
-        return self.kin.shell or self.footer
+        return self.schema_group.shell or self.footer
 
     @property
     def has_secrets(self) -> bool:
         """Whether parts of the file are encrypted."""
-        return self.kin.raw.encryption_algorithm is not None
+        return self.schema_group.raw.encryption_algorithm is not None
 
     def group_sizes(self, group: int) -> tuple[int, int]:
         """Bytes of a row group: uncompressed, if the writer recorded it, and stored."""
@@ -215,7 +215,7 @@ class ParquetMetadata:
 
     def encrypted(self, leaf: int) -> list[bool]:
         """Per row group, whether a leaf's chunk is encrypted, so that its statistics are unusable."""
-        if self.kin.raw.encryption_algorithm is None:
+        if self.schema_group.raw.encryption_algorithm is None:
             return [False] * self.row_group_count
         return [self.is_encrypted(group, leaf) for group in range(self.row_group_count)]
 
@@ -278,7 +278,7 @@ class ParquetMetadata:
 
     def _check(self, said: int) -> None:
         """Set the row counts, and check that all chunks exist; ``_refuse`` raises a specific error."""
-        groups, paths = self.row_groups, self.kin.paths
+        groups, paths = self.row_groups, self.schema_group.paths
         try:
             counts = [group.num_rows for group in groups]
             columns = [group.columns for group in groups]

@@ -69,7 +69,7 @@ class Naming(Protocol):
 
 def renamed(metadata: ParquetMetadata, naming: Naming) -> RenamedMetadata:
     """Return ``metadata`` with other names; work shared by files of one schema is done once."""
-    memo, key = metadata.kin.memo, (_View, naming)
+    memo, key = metadata.schema_group.memo, (_View, naming)
     view: _View | None = memo.get(key)
     if view is None:
         view = memo[key] = _View.of(metadata, naming)
@@ -85,7 +85,7 @@ class RenamedMetadata(ParquetMetadata):
         self._own, self._naming, self._view = own, naming, view
         self._footer: bytes | None = None
         self.path, self.size, self.version = own.path, own.size, own.version
-        self.kin = view.kin
+        self.schema_group = view.schema_group
         self.row_groups, self.num_rows = own.row_groups, own.num_rows
         self.row_group_rows, self._starts = own.row_group_rows, None
         self._chunks = {}
@@ -98,12 +98,12 @@ class RenamedMetadata(ParquetMetadata):
     def footer(self) -> bytes:  # type: ignore[override]
         """The footer with the new names, built on first use."""
         if self._footer is None:
-            self._footer = self._view.footer(self._own.footer, self._own.kin)
+            self._footer = self._view.footer(self._own.footer, self._own.schema_group)
         return self._footer
 
     def shell(self) -> bytes:
         """Return the footer with the new names, without row groups."""
-        return self._view.footer(self._own.shell(), self._own.kin)
+        return self._view.footer(self._own.shell(), self._own.schema_group)
 
     @property
     def footer_size(self) -> int:
@@ -146,7 +146,7 @@ class _NewElement:
 class _View:
     """A schema with other names: as objects, and as bytes that replace the file's own."""
 
-    kin: SchemaGroup
+    schema_group: SchemaGroup
     schema: list[SchemaElement]
     mark: int
     has_ids: bool
@@ -155,7 +155,7 @@ class _View:
 
     @classmethod
     def of(cls, metadata: ParquetMetadata, naming: Naming) -> _View:
-        raw, footer = metadata.kin.raw, metadata.footer
+        raw, footer = metadata.schema_group.raw, metadata.footer
         elements = _new_elements(raw.schema or [], naming)
         try:
             start = _value_at(footer, _SCHEMA)
@@ -178,7 +178,7 @@ class _View:
         has_ids = any(_own_id(element) is not None for element in raw.schema or [])
         return cls(SchemaGroup(shell, metadata.path), schema, hash(naming), has_ids, old, new)
 
-    def footer(self, footer: bytes, kin: SchemaGroup) -> bytes:
+    def footer(self, footer: bytes, schema_group: SchemaGroup) -> bytes:
         """Return a file's footer with this schema."""
         start = _value_at(footer, _SCHEMA)
         stop = start + len(self.old_schema)
@@ -187,7 +187,7 @@ class _View:
             stop = c.skip(footer, start, c.LIST)
             elements = [_NewElement(e.name or b"", _own_id(e)) for e in self.schema]
             new = _rewrite(footer[start:stop], elements)
-        return footer[:start] + new + _without_arrow_schema(footer, stop, kin.raw.key_value_metadata)
+        return footer[:start] + new + _without_arrow_schema(footer, stop, schema_group.raw.key_value_metadata)
 
 
 def _element(element: SchemaElement, new: _NewElement) -> SchemaElement:

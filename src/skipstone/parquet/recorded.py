@@ -180,7 +180,7 @@ class RecordedMetadata(ParquetMetadata):
     ) -> None:
         self._shell, self._records, self._mark, self._sizes = shell, records, mark, sizes
         self.path, self.size, self.version = path, size, version
-        self.footer, self.kin = shell.footer, shell.kin
+        self.footer, self.schema_group = shell.footer, shell.schema_group
         self.row_group_rows, self._starts = rows, None
         self.num_rows = int(rows.sum())
         self._chunks = {}

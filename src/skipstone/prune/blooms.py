@@ -214,10 +214,10 @@ class Blooms:
         by_schema: dict[int, list[Probe]] = {}
         for file in np.unique(survey.owners[open_units]).tolist():
             footer = survey.metadata(file)
-            candidates = by_schema.get(id(footer.kin))
+            candidates = by_schema.get(id(footer.schema_group))
             if candidates is None:
                 candidates = bloom_probes(self.node, footer, self.options.max_bloom_keys, cache)
-                by_schema[id(footer.kin)] = candidates
+                by_schema[id(footer.schema_group)] = candidates
             probes[file] = [one for one in candidates if self._may_help(file, one)]
             for one in probes[file]:
                 if id(one.node) not in best:

@@ -53,7 +53,7 @@ def _column_share(plan: ScanPlan) -> float:
         for field in metadata.query_schema.names:
             chunks = sum(
                 chunk.total_compressed_size
-                for leaf in metadata.kin.leaves_of(field)
+                for leaf in metadata.schema_group.leaves_of(field)
                 for chunk in metadata.chunks(leaf.index)
             )
             size += chunks

@@ -502,7 +502,7 @@ def _payload(metadata: ParquetMetadata, names: frozenset[str], task: Task) -> fl
         size = metadata.memo[key] = sum(
             chunk.total_compressed_size
             for name in names
-            for leaf in metadata.kin.leaves_of(name)
+            for leaf in metadata.schema_group.leaves_of(name)
             for chunk in metadata.chunks(leaf.index)
         )
     return size * len(task.rows) / max(metadata.num_rows, 1)

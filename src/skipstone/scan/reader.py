@@ -124,7 +124,7 @@ class FileReader:
     def columns(self, wanted: Projection) -> FileColumns:
         """The requested columns that this file has."""
         key = (FileColumns, wanted.paths, tuple(self.partition))
-        memo = self.metadata.kin.memo
+        memo = self.metadata.schema_group.memo
         found: FileColumns | None = memo.get(key)
         if found is None:
             found = memo[key] = _file_columns(self.metadata, wanted, self.partition)
@@ -497,7 +497,7 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
             )
         fields.append(places[0])
         names.append(name)
-        below = metadata.kin.leaves_of(name)
+        below = metadata.schema_group.leaves_of(name)
         leaves += {leaf for path in asked[name] for leaf in _leaves_at(below, path)}
     return FileColumns(tuple(fields), tuple(sorted(leaves)), tuple(names))
 

@@ -353,7 +353,7 @@ def _packed(metadata: ParquetMetadata, ref: ColumnRef) -> Array:
     """Compressed bytes of the column per row group."""
     depth = len(ref.path)
     sizes = np.zeros(metadata.row_group_count, dtype=np.int64)
-    for leaf in metadata.kin.leaves_of(ref.path[0]):
+    for leaf in metadata.schema_group.leaves_of(ref.path[0]):
         if leaf.path[:depth] == ref.path:
             chunks = metadata.chunks(leaf.index)
             sizes += np.array([chunk.total_compressed_size for chunk in chunks], dtype=np.int64)

@@ -426,7 +426,7 @@ class Decoder:
 
     def _target(self, field: Wanted) -> pa.Field:
         """Return the field as pyarrow reads these leaves together."""
-        memo = self._part.metadata.kin.memo
+        memo = self._part.metadata.schema_group.memo
         key = ("slice target", field.leaves)
         if key not in memo:
             reader = open_file(build_file(self._projection, ()), None, checksums=False)

@@ -203,7 +203,7 @@ def _whole_chunks(
 ) -> list[tuple[ByteRange, int, Use | None]]:
     """Return the byte ranges of chunks, their codecs and, if recorded, their dictionary use."""
     layouts = metadata.chunk_layouts(group, leaves)
-    writer, size = metadata.kin.writer, metadata.size
+    writer, size = metadata.schema_group.writer, metadata.size
     if writer.application != "parquet-mr" or not () < writer.version < _SHORT_CHUNKS_UNTIL or not size:
         return layouts
     return [
@@ -387,7 +387,7 @@ def _open_pages(
     chunk, leaf = plan.chunk, plan.leaf
     assert chunk.borders is not None
     offsets, sizes, first_rows = chunk.offsets, chunk.sizes, chunk.borders.rows
-    flat = metadata.kin.leaves[leaf].max_repetition == 0
+    flat = metadata.schema_group.leaves[leaf].max_repetition == 0
     data = bodies[1:] if chunk.fetched else bodies
     values = total = 0
     coded = False

@@ -48,9 +48,9 @@ class SliceShape:
 
 def shape_of(metadata: ParquetMetadata) -> SliceShape | None:
     """Return the shape of a file, computed once per schema; None if its footer can't be split into fields."""
-    if "slice shape" not in metadata.kin.memo:
-        metadata.kin.memo["slice shape"] = _shape(metadata)
-    found: SliceShape | None = metadata.kin.memo["slice shape"]
+    if "slice shape" not in metadata.schema_group.memo:
+        metadata.schema_group.memo["slice shape"] = _shape(metadata)
+    found: SliceShape | None = metadata.schema_group.memo["slice shape"]
     return found
 
 
@@ -205,10 +205,12 @@ def projection_of(
 ) -> SliceProjection | None:
     """Return the projection of these fields; None if the footer can't be split into fields."""
     key = ("slice projection", tuple(fields), None if leaves is None else frozenset(leaves))
-    if key not in metadata.kin.memo:
+    if key not in metadata.schema_group.memo:
         shape = shape_of(metadata)
-        metadata.kin.memo[key] = None if shape is None else _projection(metadata, shape, key[1], key[2])
-    found: SliceProjection | None = metadata.kin.memo[key]
+        metadata.schema_group.memo[key] = (
+            None if shape is None else _projection(metadata, shape, key[1], key[2])
+        )
+    found: SliceProjection | None = metadata.schema_group.memo[key]
     return found
 
 

@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_taken_apart_is_read_through_its_own_footer() -> N
         {"a": range(50), "s": [{"x": i, "y": [str(i)] * (i % 3)} for i in range(50)], "b": range(50)}
     )
     file = lake(table, row_group_size=20)
-    file.metadata.kin.memo["slice shape"] = None
+    file.metadata.schema_group.memo["slice shape"] = None
     rows = RowSet.from_positions(20, [3, 4, 11])
     found, rounds = file.slice(1, [2, 1], rows)
     assert rounds == [[file.metadata.chunk_range(1, leaf) for leaf in range(4)]]
