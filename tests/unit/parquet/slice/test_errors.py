@@ -98,7 +98,7 @@ def test_a_list_with_other_rows_than_its_index_says() -> None:
         firsts = index.first_rows.copy()
         firsts[3] += step
         with pytest.raises(
-            CorruptFileError, match=r"column l\.list\.element: 100 rows were.*page_index=False"
+            CorruptFileError, match=r"column l\.list\.element: 100 rows decoded.*page_index=False"
         ):
             file.slice(0, [0], RowSet.from_positions(ROWS, [250]), {0: replace(index, first_rows=firsts)})
 
