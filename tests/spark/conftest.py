@@ -14,6 +14,10 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A JVM that lives for minutes: to compile well or to verify Spark's classes takes longer than it saves.
+JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 # Spark starts a daemon for each kind of worker, and the daemon forks.
 PYTHON = """#!/bin/sh
 if [ "$2" = pyspark.daemon ]; then set -- {1} "$3"; fi
@@ -43,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", JAVA)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

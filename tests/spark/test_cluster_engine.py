@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.spark.conftest import JAVA
+
 pytestmark = pytest.mark.spark
 
 CLUSTER = """
@@ -156,8 +158,7 @@ def run(script: str, folder: Path, *, ends: int = 0) -> dict[str, Any]:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder),
-        # They live for seconds: what compiles best would never be done.
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JDK_JAVA_OPTIONS": JAVA,
     }
     command = [sys.executable, "-W", "error::UserWarning", str(path), str(folder)]
     log = folder / "stderr"
