@@ -249,6 +249,6 @@ def test_a_session_of_our_own_and_a_killed_executor(tmp_path: Path) -> None:
     assert found["memory"].endswith("g")
     assert found["heap"] > 0.8 * int(found["memory"][:-1]) * 2**30
     assert found["same"]
-    assert "with another spark.master" in found["other"]
+    assert "with a different spark.master" in found["other"]
     assert found["rows"] == 9
     assert found["pushed"]
