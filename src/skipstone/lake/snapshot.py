@@ -53,7 +53,7 @@ class PrunedFiles:
 
     files: Array | None = None
     """Numbers of the files that may match; None for all."""
-    judged: bool = False
+    per_file: bool = False
     """Whether files were judged individually, so that row groups come next."""
     whole: Array | None = None
     """Per file, whether all its rows match; None if that holds for no file."""

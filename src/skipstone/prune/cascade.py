@@ -1,7 +1,7 @@
-"""The cascade over one or many files: row groups, then bloom filters and dictionaries, then pages.
+"""The cascade over one or more files: row groups, then bloom filters and dictionaries, then pages.
 
-Written without I/O: it is a generator that yields what it needs (byte ranges, bloom filters) and is sent the
-answers, so the blocking and the asynchronous driver run the same steps.
+It does no I/O: it is a generator that yields the byte ranges and bloom filters it needs and is sent the
+answers, so that blocking and asynchronous drivers run the same steps.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange, drive
 
-# Access to members of an enum is slow.
+# Attribute access of enumerations is slow.
 _NONE, _SOME, _ALL = int(Verdict.NONE), int(Verdict.SOME), int(Verdict.ALL)
-# Approximate bytes per page of a page index in memory, including strings and facts.
+# Approximate bytes of a parsed page index per page, including strings and facts.
 _PAGE_WEIGHT = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """Result of a cascade: for each remaining file, the rows that may match and those proven to."""
+    """Result of a cascade: per file with kept rows, the rows that may match and those that certainly do."""
 
     verdicts: Array | None
-    """Verdict of each row group before its pages were judged; None if pages were judged first."""
+    """Verdict per row group before pages were judged; None if pages were judged first."""
     rows: Mapping[int, RowSet]
     proven: Mapping[int, RowSet]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelRecord:
-    """Units, judgement and evidence of one level of a cascade."""
+    """The units, judgement and evidence of one level."""
 
     name: str
     cause: Cause
     units: Array
-    """Row groups that were judged; at the page level, the row group of each segment."""
+    """The judged row groups; at the page level, the row group of each segment."""
     judgement: Judgement
     evidence: Evidence
     cleared: Mapping[int, Array]
-    """Per leaf, the units that bloom filters or dictionaries rule out."""
+    """Per leaf, the units ruled out by filters or dictionaries."""
     segments: Segments | None = None
     """Row ranges, at the page level."""
     pages: Mapping[Path, Mapping[int, PageFacts]] = field(default_factory=dict)
     """Page indexes that were read, by column and row group."""
     silent: Sequence[tuple[int, Leaf]] = ()
-    """Row groups and leaves whose filter was tested and may hold a value."""
+    """Row groups and leaves whose filter was read and is positive."""
 
 
 T = TypeVar("T")
@@ -74,29 +74,29 @@ Steps = Generator[Need, list[Any], Outcome]
 
 @dataclass(slots=True)
 class Cascade:
-    """One run over a survey: ``from_pages``, or else ``steps``."""
+    """One run over a survey."""
 
     node: Node
     options: PruneOptions
     survey: Survey
     ledger: Ledger
     readable: bool = True
-    """Whether the files can be read; if not, only their footers are available."""
+    """Whether bytes of the files can be read; otherwise only their footers are available."""
     by_file: bool = False
-    """Whether the ledger gets a level for files."""
+    """Whether to record a level for files."""
     cache: Cache[Any, Any] | None = None
-    """Cache of page indexes and bloom filters."""
+    """Caches page indexes and bloom filters between runs."""
     record: list[LevelRecord] | None = None
-    """Receives a record of each level, if set."""
+    """Receives what each level judged, if set."""
     cleared: dict[int, Array] = field(default_factory=dict)
-    """Per leaf, the row groups that probes rule out."""
+    """Per leaf, the row groups ruled out by probes."""
     absent_pages: dict[int, Array] = field(default_factory=dict)
-    """Per leaf, the numbers of pages that probes rule out."""
+    """Per leaf, the numbers of the pages ruled out by probes."""
     pages: dict[Path, dict[int, PageFacts]] = field(default_factory=dict)
     """Page indexes that were read, by column and row group."""
 
     def steps(self) -> Steps:
-        """Run the levels in order and return the outcome."""
+        """Run the levels in order."""
         refs = columns_of(self.node)
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
@@ -115,14 +115,14 @@ class Cascade:
         return (yield from self._pages(evidence, refs, verdicts))
 
     def from_pages(self) -> Outcome | None:
-        """Outcome of ``steps`` if all pages and filters are in memory, from pages up; otherwise None."""
+        """Run with all pages and filters in memory, deepest level first; None if they are not."""
         outcome = self.at_once(columns_of(self.node))
         if outcome is not None:
             self.ledger.defer(self.levels, free=self.survey.near)
         return outcome
 
     def at_once(self, refs: tuple[ColumnRef, ...]) -> Outcome | None:
-        """Judge all pages of the survey if they and their filters are in memory; otherwise None.
+        """Judge all pages of the survey if they and their filters are in memory; else None.
 
         ``refs`` are the predicate's columns.
         """
@@ -135,16 +135,15 @@ class Cascade:
         return self._deepest(table)
 
     def levels(self) -> tuple[Level, ...]:
-        """Levels of a run that started with pages, computed by a second run in order."""
+        """The levels of a run that began with pages: the predicate is judged again, level by level."""
         again = replace(self, ledger=Ledger(lambda: (0, 0)), cleared={}, absent_pages={})
         drive(again.steps(), _nothing_to_read)
         return again.ledger.levels()
 
     def _deepest(self, table: Segments) -> Outcome:
-        """Judge all pages together, then test the filters of the remaining ones.
+        """Judge all pages, then probe the filters of undecided ones.
 
-        Whatever a row group's facts rule out those of its pages do as well, so nothing more is kept than
-        level by level.
+        Pages rule out everything that their row group's facts do, so no more is kept than level by level.
         """
         survey = self.survey
         verdicts = judge(self.node, table.evidence).verdicts()
@@ -152,9 +151,9 @@ class Cascade:
         if len(left) and self.options.bloom_filter:
             units = table.units[left]
             pages = {path: numbers[left] for path, numbers in table.numbers.items()}
-            found, _ = survey.absent(self.node, units, self.options.max_bloom_keys, pages)
-            if found.groups or found.pages:
-                cleared = _cleared(self.node, found.groups, found.pages, units, pages)
+            absent, _ = survey.absent(self.node, units, self.options.max_bloom_keys, pages)
+            if absent.groups or absent.pages:
+                cleared = _cleared(self.node, absent.groups, absent.pages, units, pages)
                 if isinstance(self.node, Leaf) and id(self.node) in cleared:
                     verdicts[left[cleared[id(self.node)]]] = _NONE
                 else:
@@ -169,7 +168,7 @@ class Cascade:
         return Outcome(None, rows, survey.row_sets(owners[whole], table.starts[chosen], table.stops[chosen]))
 
     def _files(self, verdicts: Array, blame: Callable[[], Blame]) -> None:
-        """Record the level of files: the cause of a dropped file is that of its first row group."""
+        """Record files: kept if any row group is; a dropped one has the cause of its first row group."""
         survey = self.survey
         if survey.count == len(survey) and (survey.firsts[1:] > survey.firsts[:-1]).all():
             # Every file is one row group.
@@ -179,9 +178,9 @@ class Cascade:
         groups = np.diff(survey.firsts)
         kept = np.bincount(survey.owners[verdicts != Verdict.NONE], minlength=count)
         whole = np.bincount(survey.owners[verdicts == Verdict.ALL], minlength=count)
-        found = (kept > 0).astype(np.int8) + ((whole == groups) & (groups > 0))
+        by_file = (kept > 0).astype(np.int8) + ((whole == groups) & (groups > 0))
         first = survey.firsts[:-1][(kept == 0) & (groups > 0)]
-        self.ledger.level("files", found, survey.totals, lambda: blame().drops(first))
+        self.ledger.level("files", by_file, survey.totals, lambda: blame().drops(first))
 
     # -- bloom filters and dictionaries ------------------------------------------------------
 
@@ -204,7 +203,7 @@ class Cascade:
         wanted = self._wanted_dictionaries(evidence, kept)
         if not wanted:
             return verdicts
-        pages = yield [Fetch(int(self.survey.owners[unit]), place) for _, unit, place in wanted]
+        pages = yield [Fetch(int(self.survey.owners[unit]), span) for _, unit, span in wanted]
         for (probe, unit, _), page in zip(wanted, pages, strict=True):
             column, group = probe.bound.leaf, int(self.survey.numbers[unit])
             try:
@@ -222,8 +221,8 @@ class Cascade:
         probes: dict[int, list[Probe]] = {}
         best: dict[int, Array] = {}
         for file in np.unique(survey.owners[kept]).tolist():
-            found = stored_values(self.node, survey.metadata(file))
-            probes[file] = [probe for probe in found if not survey.gives(probe.bound.ref.path)]
+            stored = stored_values(self.node, survey.metadata(file))
+            probes[file] = [probe for probe in stored if not survey.gives(probe.bound.ref.path)]
             for probe in probes[file]:
                 best.setdefault(id(probe.node), np.zeros(len(survey), dtype=bool))[survey.units(file)] = True
         wanted: list[tuple[Probe, int, ByteRange]] = []
@@ -231,9 +230,9 @@ class Cascade:
             file, group = survey.file(unit), int(survey.numbers[unit])
             for probe in probes[int(survey.owners[unit])]:
                 leaf = probe.bound.leaf.index
-                place = dictionary_range(file, group, leaf)
-                if place is not None and dictionary_complete(file, group, leaf):
-                    wanted.append((probe, unit, place))
+                span = dictionary_range(file, group, leaf)
+                if span is not None and dictionary_complete(file, group, leaf):
+                    wanted.append((probe, unit, span))
         return wanted
 
     def _rejudge(
@@ -244,7 +243,7 @@ class Cascade:
         verdicts: Array,
         silent: Sequence[tuple[int, Leaf]] = (),
     ) -> Array:
-        """Judge again with the results of probes; count only units that were not dropped before."""
+        """Judge again with the results of probes, counting only units that were not dropped before."""
         units = np.flatnonzero(verdicts != Verdict.NONE)
         cleared = {leaf: absent[units] for leaf, absent in self.cleared.items()}
         if self.record is None and not any(absent.any() for absent in cleared.values()):
@@ -267,40 +266,42 @@ class Cascade:
 
     def _pages(self, evidence: Evidence, refs: Sequence[ColumnRef], verdicts: Array) -> Steps:
         units = np.flatnonzero(verdicts == Verdict.SOME).tolist()
-        found: Segments | None = None
+        segments: Segments | None = None
         if units and self.options.page_index and self._can_read("page index"):
-            found = yield from self._segments(evidence, refs, units)
+            segments = yield from self._segments(evidence, refs, units)
         survey = self.survey
         whole = np.flatnonzero(verdicts == Verdict.ALL)
-        if found is None:
+        if segments is None:
             kept = np.flatnonzero(verdicts != Verdict.NONE)
             rows = survey.row_sets(survey.owners[kept], survey.starts[kept], survey.stops[kept])
             proven = survey.row_sets(survey.owners[whole], survey.starts[whole], survey.stops[whole])
             return Outcome(verdicts, rows, proven)
-        cleared = _cleared(self.node, self.cleared, self.absent_pages, found.units, found.numbers)
-        judgement = judge(self.node, found.evidence, cleared)
+        cleared = _cleared(self.node, self.cleared, self.absent_pages, segments.units, segments.numbers)
+        judgement = judge(self.node, segments.evidence, cleared)
         pages = judgement.verdicts()
-        paged = found.evidence
+        paged = segments.evidence
         self.ledger.level("pages", pages, paged.rows, lambda: Blame.of(judgement, paged, Cause.PAGE).drops())
         if self.record is not None:
             self.record.append(
-                LevelRecord("pages", Cause.PAGE, found.units, judgement, paged, cleared, found, self.pages)
+                LevelRecord(
+                    "pages", Cause.PAGE, segments.units, judgement, paged, cleared, segments, self.pages
+                )
             )
         return Outcome(
             verdicts,
-            self._joined(whole, found, pages != Verdict.NONE),
-            self._joined(whole, found, pages == Verdict.ALL),
+            self._row_sets(whole, segments, pages != Verdict.NONE),
+            self._row_sets(whole, segments, pages == Verdict.ALL),
         )
 
     def _segments(
         self, evidence: Evidence, refs: Sequence[ColumnRef], units: Sequence[int]
     ) -> Generator[Need, list[Any], Segments | None]:
-        """Pages of the row groups as segments; None if no column has a page index."""
+        """The pages of row groups as segments; None if there is no page index."""
         every = np.array(units, dtype=np.int64)
-        known = {ref.path: self.survey.column_pages(every, ref) for ref in refs}
-        read = yield from self._page_indexes(units, refs, known)
+        loaded = {ref.path: self.survey.column_pages(every, ref) for ref in refs}
+        read = yield from self._page_indexes(units, refs, loaded)
         columns = {}
-        for path, pages in known.items():
+        for path, pages in loaded.items():
             parts = [] if pages is None else [pages]
             if path in read:
                 parts.append(ColumnPages.of(read[path]))
@@ -308,64 +309,63 @@ class Cascade:
                 columns[path] = ColumnPages.concat(parts)
         return Segments.of(self.survey, every, columns, evidence) if columns else None
 
-    def _joined(self, whole: Array, found: Segments, chosen: Array) -> dict[int, RowSet]:
-        """Whole row groups and the chosen segments, as row sets by file."""
+    def _row_sets(self, whole: Array, segments: Segments, chosen: Array) -> dict[int, RowSet]:
+        """Row sets by file of whole row groups and chosen segments."""
         survey = self.survey
         if not len(whole) and not chosen.any():
             return {}
         return survey.row_sets(
-            np.concatenate([survey.owners[whole], survey.owners[found.units[chosen]]]),
-            np.concatenate([survey.starts[whole], found.starts[chosen]]),
-            np.concatenate([survey.stops[whole], found.stops[chosen]]),
+            np.concatenate([survey.owners[whole], survey.owners[segments.units[chosen]]]),
+            np.concatenate([survey.starts[whole], segments.starts[chosen]]),
+            np.concatenate([survey.stops[whole], segments.stops[chosen]]),
         )
 
     def _page_indexes(
-        self, units: Sequence[int], refs: Sequence[ColumnRef], known: Mapping[Path, ColumnPages | None]
+        self, units: Sequence[int], refs: Sequence[ColumnRef], loaded: Mapping[Path, ColumnPages | None]
     ) -> Generator[Need, list[Any], dict[Path, list[tuple[int, PageFacts]]]]:
-        """Read all page indexes that are not in ``known`` in one batch; a bad one is noted and ignored."""
+        """Read the page indexes that are not ``loaded`` in one batch; bad ones are noted and left out."""
         indexed = self.pages
         wanted: list[tuple[int, BoundLeaf]] = []
         fetches: list[Fetch] = []
         for ref in refs:
             if self.survey.gives(ref.path):
                 continue
-            pages = known[ref.path]
+            pages = loaded[ref.path]
             missing = units if pages is None else sorted(set(units) - set(pages.units.tolist()))
             for unit in missing:
                 file, group = self.survey.file(unit), int(self.survey.numbers[unit])
                 bound = find_leaf(file, ref)
                 if bound is None or self.survey.states(unit, ref.path):
                     continue
-                kept = self._cached(PageFacts, unit, _named(bound))
-                if kept is not None:
-                    indexed.setdefault(ref.path, {})[unit] = kept
+                cached = self._cached(PageFacts, unit, _named(bound))
+                if cached is not None:
+                    indexed.setdefault(ref.path, {})[unit] = cached
                     continue
                 bad = self._cached(BadPageIndex, unit, _named(bound))
                 if bad is not None:
                     self._unusable(unit, bound.ref.path, "page index", bad.reason)
                     continue
-                places = page_index_ranges(file, group, bound.leaf.index)
-                if places[0] is not None and places[1] is not None:
+                spans = page_index_ranges(file, group, bound.leaf.index)
+                if spans[0] is not None and spans[1] is not None:
                     wanted.append((unit, bound))
-                    fetches += [Fetch(int(self.survey.owners[unit]), p) for p in places if p is not None]
+                    fetches += [Fetch(int(self.survey.owners[unit]), s) for s in spans if s is not None]
         bodies = iter((yield fetches) if fetches else ())
         for unit, bound in wanted:
-            facts = self._parsed(unit, bound, next(bodies), next(bodies))
+            facts = self._parse(unit, bound, next(bodies), next(bodies))
             if facts is not None:
                 indexed.setdefault(bound.ref.path, {})[unit] = facts
-        return {path: sorted(found.items()) for path, found in indexed.items()}
+        return {path: sorted(facts.items()) for path, facts in indexed.items()}
 
     def _cached(self, kind: type[T], unit: int, columns: tuple[Any, ...]) -> T | None:
-        """Cached value for columns of a row group."""
         if self.cache is None:
             return None
-        found: T | None = self.cache.get(self._key(kind, unit, columns))
-        return found
+        value: T | None = self.cache.get(self._key(kind, unit, columns))
+        return value
 
     def _key(self, kind: type, unit: int, columns: tuple[Any, ...]) -> tuple[Any, ...]:
         return (kind, self.survey.file(unit).identity, int(self.survey.numbers[unit]), columns)
 
-    def _parsed(
+    def _parse(
         self, unit: int, bound: BoundLeaf, column_index: bytes, offset_index: bytes
     ) -> PageFacts | None:
         file, group = self.survey.file(unit), int(self.survey.numbers[unit])
@@ -374,7 +374,7 @@ class Cascade:
         except BadPageIndex as error:
             self._unusable(unit, bound.ref.path, "page index", error.reason)
             if self.cache is not None:
-                # A new error: the raised one references all that was decoded.
+                # A new error, because the traceback of the raised one references decoded data.
                 bad = BadPageIndex(error.reason)
                 self.cache.put(self._key(BadPageIndex, unit, _named(bound)), bad, _PAGE_WEIGHT)
             return None
@@ -387,7 +387,7 @@ class Cascade:
             )
         return pages
 
-    # -- accounts ----------------------------------------------------------------------------
+    # -- notes -------------------------------------------------------------------------------
 
     def _can_read(self, what: str, provided: bool = False) -> bool:
         if not self.readable and not provided:
@@ -396,10 +396,10 @@ class Cascade:
 
     def _unusable(self, unit: int, path: tuple[str, ...], what: str, reason: str) -> None:
         survey = self.survey
-        place = f"row group {survey.numbers[unit]}, column {'.'.join(path)}"
+        where = f"row group {survey.numbers[unit]}, column {'.'.join(path)}"
         if survey.count > 1:
-            place = f"{survey.file(unit).path}, {place}"
-        self.ledger.notes.add(place, f"{what} ignored: {reason}")
+            where = f"{survey.file(unit).path}, {where}"
+        self.ledger.notes.add(where, f"{what} ignored: {reason}")
 
 
 def _nothing_to_read(need: Need) -> list[Any]:
@@ -413,7 +413,7 @@ def _cleared(
     units: Array,
     numbers: Mapping[Path, Array],
 ) -> dict[int, Array]:
-    """Per leaf, the segments whose row group or page is ruled out by a filter."""
+    """Per leaf, a mask of the segments in which filters rule it out."""
     cleared = {leaf: absent[units] for leaf, absent in groups.items()}
     paths = {id(leaf): leaf.ref.path for leaf in node.leaves()}
     for leaf, gone in pages.items():

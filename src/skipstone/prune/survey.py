@@ -1,11 +1,11 @@
-"""Metadata of several files as one array of row groups, so that one judgement covers all of them.
+"""The row groups of several files as one list of units, so that one judgement serves them all.
 
-Callers can switch kinds of evidence off, and pass bloom filters that are stored elsewhere.
+Callers can switch kinds of evidence on and off, and provide bloom filters from elsewhere.
 
-Pages of several columns are one list of units too. Page boundaries differ from column to column, so the units
-are *segments*: the row ranges between neighbouring boundaries of any column. Each segment is in one page of
-each column and has its facts, so the judge sees one evidence table, and AND, OR and NOT need no special
-cases. Pages are arrays over all row groups: a few array operations cut all pages of a lake into segments.
+Pages are one list of units too. Page boundaries differ between columns, so the units are *segments*: the row
+ranges between neighbouring boundaries of any column. Each segment is within one page of each column and takes
+its facts, so the judge sees one evidence table, and AND, OR and NOT need no special cases. Pages are arrays
+over all row groups: a few array operations cut a lake's pages into segments.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageFacts:
-    """The pages of one column in one row group, and what they hold."""
+    """The pages of one column in one row group, and their facts."""
 
     index: PageIndex
     facts: ColumnFacts
@@ -112,31 +112,31 @@ class PageFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnPages:
-    """The pages of one column in many row groups, one after the other."""
+    """The pages of one column in many row groups, concatenated."""
 
     units: Array
-    """The row group of each page, rising."""
+    """The row group of each page, ascending."""
     first_rows: Array
-    """The first row of each page, counted within its row group."""
+    """The first row of each page in its row group."""
     facts: ColumnFacts
     numbers: Array
-    """Number of each page in the bloom filters of an index; -1 for a page without one."""
+    """Number of each page in the loaded bloom filters; -1 without a filter."""
 
     @classmethod
     def of(cls, pages: Iterable[tuple[int, PageFacts]]) -> ColumnPages:
-        """Pages of row groups in ascending order."""
-        units, found = zip(*pages, strict=True)
-        counts = [len(one.index) for one in found]
+        """The pages of row groups in ascending order."""
+        units, facts = zip(*pages, strict=True)
+        counts = [len(one.index) for one in facts]
         return cls(
             np.repeat(np.array(units, dtype=np.int64), counts),
-            np.concatenate([one.index.first_rows for one in found]),
-            ColumnFacts.concat([one.facts for one in found]),
+            np.concatenate([one.index.first_rows for one in facts]),
+            ColumnFacts.concat([one.facts for one in facts]),
             np.full(sum(counts), -1, dtype=np.int64),
         )
 
     @classmethod
     def concat(cls, parts: Sequence[ColumnPages]) -> ColumnPages:
-        """Pages of several runs of row groups, sorted by row group."""
+        """Concatenate, sorted by row group."""
         if len(parts) == 1:
             return parts[0]
         units, first_rows, numbers = (
@@ -157,7 +157,7 @@ class ColumnPages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Row ranges that no page boundary cuts, with their evidence; rows are counted within the file."""
+    """Row ranges without page boundaries inside, with their evidence; rows are relative to the file."""
 
     starts: Array
     stops: Array
@@ -165,9 +165,9 @@ class Segments:
     """The row group of each segment."""
     evidence: Evidence
     numbers: Mapping[Path, Array]
-    """Per column with pages, the number of each segment's page in the bloom filters of an index, or -1."""
+    """Per column with pages, the number of each segment's page in the loaded bloom filters, or -1."""
     filtered: bool = False
-    """Whether all bloom filters of these columns are in memory or in an index."""
+    """Whether all bloom filters of these columns are loaded."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -176,9 +176,9 @@ class Segments:
     def of(
         cls, survey: Survey, units: Array, columns: Mapping[Path, ColumnPages], evidence: Evidence
     ) -> Segments:
-        """Segments of row groups in ascending order; a column without pages keeps its row group's facts."""
+        """The segments of row groups (ascending); a column without pages has its row group's facts."""
         rows = survey.rows[units]
-        # Row groups are laid end to end, so that one search finds the pages of all of them.
+        # Row groups are laid end to end, so that one search finds the pages of all.
         ends = np.cumsum(rows)
         begins = ends - rows
         firsts = {
@@ -188,27 +188,27 @@ class Segments:
         edges = _edges(begins, *firsts.values())
         total = int(ends[-1]) if len(ends) else 0
         edges = edges[edges < total]
-        place = np.searchsorted(ends, edges, side="right")
-        owners = units[place]
-        facts = {path: known.take(owners) for path, known in evidence.columns.items()}
+        index = np.searchsorted(ends, edges, side="right")
+        owners = units[index]
+        facts = {path: column.take(owners) for path, column in evidence.columns.items()}
         numbers = {}
         for path, pages in columns.items():
-            # The last page that starts at or before the segment: pages without rows come first.
+            # The last page that starts at or before the segment: empty pages come earlier.
             at = np.searchsorted(firsts[path], edges, side="right") - 1
-            known = (at >= 0) & (pages.units[at] == owners)
+            paged = (at >= 0) & (pages.units[at] == owners)
             base = facts[path]
             both = base.intersect(pages.facts.take(np.maximum(at, 0)))
-            facts[path] = FactOverride(both, known).fallback_to(lambda base=base: base)  # type: ignore[misc]
-            numbers[path] = np.where(known, pages.numbers[at], -1)
-        starts = edges - begins[place] + survey.starts[owners]
+            facts[path] = FactOverride(both, paged).fallback_to(lambda base=base: base)  # type: ignore[misc]
+            numbers[path] = np.where(paged, pages.numbers[at], -1)
+        starts = edges - begins[index] + survey.starts[owners]
         lengths = np.diff(edges, append=total)
         return cls(starts, starts + lengths, owners, Evidence(lengths, facts), numbers)
 
 
 def _edges(begins: Array, *firsts: Array) -> Array:
-    """Distinct first rows of row groups and pages, in order."""
+    """Sorted, distinct first rows of row groups and pages."""
     if len(firsts) == 1 and len(begins):
-        # Pages of one column are in order, and normally one begins at the start of each row group.
+        # The pages of one column are sorted, and usually one begins with each row group.
         (pages,) = firsts
         if len(pages) and (pages[1:] > pages[:-1]).all():
             at = pages.searchsorted(begins)
@@ -223,41 +223,41 @@ def segments(
     indexed: Mapping[tuple[int, Path], PageFacts],
     evidence: Evidence,
 ) -> Segments:
-    """Segments of row groups, from pages by row group and column path."""
+    """The segments of row groups, from pages by row group and column path."""
     mine: dict[Path, list[tuple[int, PageFacts]]] = {}
     for (unit, path), pages in sorted(indexed.items(), key=lambda item: item[0][0]):
         mine.setdefault(path, []).append((unit, pages))
-    columns = {path: ColumnPages.of(found) for path, found in mine.items()}
+    columns = {path: ColumnPages.of(pages) for path, pages in mine.items()}
     return Segments.of(survey, np.array(sorted(units), dtype=np.int64), columns, evidence)
 
 
 # Pages of a part are numbered from a multiple of this.
 _PART: Final = 1 << 40
-# Up to this many pages are cut into segments once and cached; beyond it, only those of open row groups.
-_MOST_PAGES: Final = 1 << 17
-# Sets of columns whose segments are cached.
+# Up to this many pages, all segments are cached; with more, only those of undecided row groups are built.
+_MAX_PAGES: Final = 1 << 17
+# Column sets whose segments are cached.
 _TABLES: Final = 8
 _NO_FACTS: Mapping[tuple[str, ...], FactOverride] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuledOut:
-    """Row groups and pages that bloom filters rule out, by the leaf's ``id``."""
+    """Units in which loaded bloom filters exclude all values of a leaf, by the leaf's ``id``."""
 
     groups: dict[int, Array]
-    """Whether each requested row group holds none of the values."""
+    """Mask over the requested row groups."""
     pages: dict[int, Array]
-    """Numbers of pages (see :class:`ColumnPages`) without any of the values, in ascending order."""
+    """Ascending numbers of pages (see :class:`ColumnPages`) in row groups that may have a value."""
     settled: bool
-    """Whether no other bloom filter can rule out more."""
+    """Whether no further bloom filters exist."""
 
 
 class SurveyPart(Protocol):
-    """A run of files whose metadata has one source: footers, or an index."""
+    """Files whose row groups come from the same source: footers or an index."""
 
     @property
     def near(self) -> bool:
-        """Whether reading this metadata makes no requests."""
+        """Whether loaded metadata is accessed without requests."""
 
     @property
     def counts(self) -> Array:
@@ -268,27 +268,27 @@ class SurveyPart(Protocol):
         """Rows of each row group."""
 
     def file(self, number: int) -> ParquetMetadata:
-        """One file's metadata."""
+        """Metadata of a file."""
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """Facts about a column in each row group."""
+        """Facts of a column per row group."""
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
-        """Pages of a chunk, if they are available without reading the file."""
+        """The pages of a chunk, if loaded."""
 
     def page_count(self, ref: ColumnRef) -> int | None:
-        """Number of pages of a column; None unless those of every row group are available."""
+        """Number of pages of a column; None unless those of every row group are loaded."""
 
     def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
-        """Pages of a column in some row groups, as far as they are available without reading the files."""
+        """The loaded pages of a column in some row groups."""
 
     def has_filters(self, path: tuple[str, ...]) -> bool:
-        """Whether all bloom filters of a column are available."""
+        """Whether all bloom filters of a column are loaded."""
 
     def absent(
         self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
     ) -> RuledOut:
-        """What available bloom filters rule out in row groups, or in some of their ``pages`` by column."""
+        """Probe loaded bloom filters of row groups, or of their ``pages`` by column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,15 +301,15 @@ class Footers:
 
     @property
     def near(self) -> bool:
-        """True: footers are in memory."""
+        """Footers are in memory."""
         return True
 
     @classmethod
     def of(cls, files: Iterable[ParquetMetadata]) -> Footers:
-        """Build from footers."""
-        known = tuple(files)
-        rows = [np.zeros(0, dtype=np.int64), *[file.row_group_rows for file in known]]
-        return cls(known, np.array([*map(len, rows[1:])], dtype=np.int64), np.concatenate(rows))
+        """Collect the row groups of files."""
+        footers = tuple(files)
+        rows = [np.zeros(0, dtype=np.int64), *[file.row_group_rows for file in footers]]
+        return cls(footers, np.array([*map(len, rows[1:])], dtype=np.int64), np.concatenate(rows))
 
     def file(self, number: int) -> ParquetMetadata:
         """One footer."""
@@ -348,10 +348,10 @@ class Footers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survey:
-    """N files with their row groups numbered across files; ``overrides`` are facts per file from partitions.
+    """The row groups of N files, numbered consecutively.
 
-    Overrides take precedence: where a partition column is stored in the files as well, the partition's value
-    counts.
+    ``overrides`` are facts per file, from partitions, which replace those of the files: if files also store a
+    partition column, the partition's value wins.
     """
 
     parts: tuple[SurveyPart, ...]
@@ -359,16 +359,16 @@ class Survey:
     owners: Array
     """The file of each row group."""
     numbers: Array
-    """The row group's number within its file."""
+    """Number of each row group in its file."""
     firsts: Array
     """The first row group of each file, and one past the last."""
     rows: Array
     starts: Array
-    """The first row of each row group, counted within its file."""
+    """The first row of each row group in its file."""
     totals: Array
     """Rows of each file."""
     near: bool
-    """Whether reading this metadata makes no requests."""
+    """Whether loaded metadata is accessed without requests."""
     _facts: dict[tuple[tuple[str, ...], str], ColumnFacts] = field(default_factory=dict)
     _tables: dict[tuple[ColumnRef, ...], Segments | None] = field(default_factory=dict)
 
@@ -378,18 +378,18 @@ class Survey:
         files: Iterable[ParquetMetadata],
         overrides: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS,
     ) -> Survey:
-        """Build from the footers of ``files``."""
+        """A survey of footers."""
         return cls.joined([Footers.of(files)], overrides)
 
     @classmethod
     def joined(
         cls, parts: Iterable[SurveyPart], overrides: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS
     ) -> Survey:
-        """Concatenate several runs of files."""
-        known = tuple(part for part in parts if len(part.counts))
+        """Concatenate parts."""
+        used = tuple(part for part in parts if len(part.counts))
         nothing = np.zeros(0, dtype=np.int64)
-        counts = np.concatenate([nothing, *(part.counts for part in known)])
-        rows = np.concatenate([nothing, *(part.rows for part in known)])
+        counts = np.concatenate([nothing, *(part.counts for part in used)])
+        rows = np.concatenate([nothing, *(part.rows for part in used)])
         firsts = np.zeros(len(counts) + 1, dtype=np.int64)
         np.cumsum(counts, out=firsts[1:])
         owners = np.repeat(np.arange(len(counts)), counts)
@@ -398,8 +398,8 @@ class Survey:
         starts = before[:-1] - before[firsts[owners]]
         totals = before[firsts[1:]] - before[firsts[:-1]]
         numbers = np.arange(len(rows)) - firsts[owners]
-        near = all(part.near for part in known)
-        return cls(known, overrides, owners, numbers, firsts, rows, starts, totals, near)
+        near = all(part.near for part in used)
+        return cls(used, overrides, owners, numbers, firsts, rows, starts, totals, near)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -411,7 +411,7 @@ class Survey:
 
     @property
     def stops(self) -> Array:
-        """One past the last row of each row group, counted within its file."""
+        """The row after the last of each row group in its file."""
         return self.starts + self.rows
 
     def metadata(self, number: int) -> ParquetMetadata:
@@ -427,7 +427,7 @@ class Survey:
         return (part.file(number) for part in self.parts for number in range(len(part.counts)))
 
     def file(self, unit: int) -> ParquetMetadata:
-        """The metadata of the file that a row group belongs to."""
+        """Metadata of a row group's file."""
         return self.metadata(int(self.owners[unit]))
 
     def units(self, file: int) -> range:
@@ -435,22 +435,22 @@ class Survey:
         return range(int(self.firsts[file]), int(self.firsts[file + 1]))
 
     def evidence(self, refs: Sequence[ColumnRef]) -> Evidence:
-        """Facts about columns in each row group."""
+        """Evidence of columns per row group."""
         return Evidence(self.rows, {ref.path: self.facts(ref) for ref in refs})
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """Facts about one column in each row group; computed once per survey."""
+        """Facts of one column per row group; cached."""
         key = (ref.path, str(ref.type))
-        found = self._facts.get(key)
-        if found is None:
+        facts = self._facts.get(key)
+        if facts is None:
             override = self.overrides.get(ref.path)
-            found = (
+            facts = (
                 self._stored(ref)
                 if override is None
                 else override.take(self.owners).fallback_to(lambda: self._stored(ref))
             )
-            self._facts[key] = found
-        return found
+            self._facts[key] = facts
+        return facts
 
     def _stored(self, ref: ColumnRef) -> ColumnFacts:
         if not self.parts:
@@ -458,17 +458,17 @@ class Survey:
         return ColumnFacts.concat([part.facts(ref) for part in self.parts])
 
     def gives(self, path: tuple[str, ...]) -> bool:
-        """Whether partitions provide a column for all files."""
+        """Whether partitions override a column in all files."""
         override = self.overrides.get(path)
         return override is not None and override.where is None
 
     def states(self, unit: int, path: tuple[str, ...]) -> bool:
-        """Whether a partition provides a column of a row group, regardless of its file."""
+        """Whether a partition overrides a column of a row group."""
         override = self.overrides.get(path)
         return override is not None and (override.where is None or bool(override.where[self.owners[unit]]))
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
-        """Pages of a column in a row group, if they are available without reading the file."""
+        """The pages of a column in a row group, if loaded."""
         for part in self.parts:
             if unit < len(part.rows):
                 return part.pages(unit, ref)
@@ -476,14 +476,14 @@ class Survey:
         raise IndexError(unit)
 
     def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
-        """Pages of a column in row groups (ascending), as far as they are available without reading files.
+        """The loaded pages of a column in some row groups (ascending).
 
-        Where a partition states the column, its pages say nothing.
+        Row groups whose partition overrides the column are left out.
         """
         override = self.overrides.get(ref.path)
         if override is not None:
             units = units[:0] if override.where is None else units[~override.where[self.owners[units]]]
-        found = []
+        loaded = []
         first = 0
         for number, part in enumerate(self.parts):
             last = first + len(part.rows)
@@ -491,30 +491,29 @@ class Survey:
             pages = part.column_pages(mine - first, ref) if len(mine) else None
             if pages is not None:
                 base = number * _PART
-                found.append(replace(pages, units=pages.units + first, numbers=pages.numbers + base))
+                loaded.append(replace(pages, units=pages.units + first, numbers=pages.numbers + base))
             first = last
-        return ColumnPages.concat(found) if found else None
+        return ColumnPages.concat(loaded) if loaded else None
 
     def table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
-        """All rows as segments of these columns' pages; None unless all pages are available."""
-        found = self._tables.get(refs, ...)
-        if found is ...:
+        """Segments of all rows by these columns' pages; None unless every page is loaded."""
+        table = self._tables.get(refs, ...)
+        if table is ...:
             if len(self._tables) >= _TABLES:
                 self._tables.clear()
-            found = self._tables[refs] = self._table(refs)
-        return found
+            table = self._tables[refs] = self._table(refs)
+        return table
 
     def _table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
         stored = [ref for ref in refs if not self.gives(ref.path)]
         counts = [part.page_count(ref) for ref in stored for part in self.parts]
-        if None in counts or sum(count for count in counts if count) > _MOST_PAGES:
+        if None in counts or sum(count for count in counts if count) > _MAX_PAGES:
             return None
         every = np.arange(len(self))
         columns = {ref.path: self.column_pages(every, ref) for ref in stored}
-        known = {path: pages for path, pages in columns.items() if pages is not None}
+        paged = {path: pages for path, pages in columns.items() if pages is not None}
         filtered = all(part.has_filters(ref.path) for ref in stored for part in self.parts)
-        found = Segments.of(self, every, known, self.evidence(refs))
-        return replace(found, filtered=filtered)
+        return replace(Segments.of(self, every, paged, self.evidence(refs)), filtered=filtered)
 
     def absent(
         self,
@@ -523,20 +522,22 @@ class Survey:
         max_keys: int,
         pages: Mapping[tuple[str, ...], Array] | None = None,
     ) -> tuple[RuledOut, Array]:
-        """What available bloom filters rule out, and those of ``units`` whose filters are still to be read.
+        """Probe loaded bloom filters; returns what they rule out, and the units with filters to read.
 
-        Masks have one element per row group of the survey. ``pages`` (page numbers by column) limits the
-        look-up to those pages where pages have filters.
+        Masks cover all row groups. With ``pages``, page numbers by column, only those pages are probed if
+        pages have filters.
         """
         if len(self.parts) == 1 and not self.overrides:
-            found = self.parts[0].absent(node, units, max_keys, pages)
-            for leaf, absent in found.groups.items():
-                found.groups[leaf] = np.zeros(len(self.rows), dtype=bool)
-                found.groups[leaf][units] = absent
-            return found, units[:0] if found.settled else units
+            ruled_out = self.parts[0].absent(node, units, max_keys, pages)
+            for leaf, absent in ruled_out.groups.items():
+                ruled_out.groups[leaf] = np.zeros(len(self.rows), dtype=bool)
+                ruled_out.groups[leaf][units] = absent
+            return ruled_out, units[:0] if ruled_out.settled else units
         masks: dict[int, Array] = {}
         gone: dict[int, list[Array]] = {}
-        provided = {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)} if self.overrides else ()
+        overridden = (
+            {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)} if self.overrides else ()
+        )
         unread = []
         first = 0
         for number, part in enumerate(self.parts):
@@ -546,22 +547,22 @@ class Survey:
                 some = None
                 if pages is not None:
                     some = {path: p[(p >= base) & (p < base + _PART)] - base for path, p in pages.items()}
-                found = part.absent(node, mine - first, max_keys, some)
-                for leaf, absent in found.groups.items():
-                    if leaf not in provided:
+                ruled_out = part.absent(node, mine - first, max_keys, some)
+                for leaf, absent in ruled_out.groups.items():
+                    if leaf not in overridden:
                         mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
                         mask[mine] = absent
-                for leaf, numbers in found.pages.items():
-                    if leaf not in provided:
+                for leaf, numbers in ruled_out.pages.items():
+                    if leaf not in overridden:
                         gone.setdefault(leaf, []).append(numbers + base)
-                if not found.settled:
+                if not ruled_out.settled:
                     unread.append(mine)
             first = last
         deeper = {leaf: np.sort(np.concatenate(parts)) for leaf, parts in gone.items()}
         return RuledOut(masks, deeper, not unread), np.concatenate([units[:0], *unread])
 
     def row_sets(self, owners: Array, starts: Array, stops: Array) -> dict[int, RowSet]:
-        """Row ranges by owning file, as one row set per file."""
+        """Row ranges as one row set per file."""
         if not len(owners) or (owners == owners[0]).all():
             return {
                 file: RowSet.from_ranges(int(self.totals[file]), starts, stops)
@@ -577,7 +578,7 @@ class Survey:
         }
 
 
-# -- requests ----------------------------------------------------------------------------------
+# -- requests of the cascade -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,7 +591,7 @@ class Fetch:
 
 Need: TypeAlias = list[Fetch] | list[BloomRequest]
 Unusable: TypeAlias = Callable[[int, tuple[str, ...], str, str], None]
-"""Notes unusable metadata: row group, column, kind and reason."""
+"""Records unusable metadata: row group, column, kind, reason."""
 
 
 def is_blooms(need: Need) -> TypeGuard[list[BloomRequest]]:
@@ -599,5 +600,5 @@ def is_blooms(need: Need) -> TypeGuard[list[BloomRequest]]:
 
 
 def ranges_of(need: Need) -> list[ByteRange]:
-    """Byte ranges of a request for one file."""
+    """The requested byte ranges of one file."""
     return [fetch.range for fetch in need if isinstance(fetch, Fetch)]

@@ -1,4 +1,4 @@
-"""Phase one: from a question to a plan. Partitions are judged first, then row groups and pages."""
+"""Phase one: from a query to a plan. Partitions come first, then footers, then page indexes and filters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Predicate, projection, limit, order and options of one scan."""
+    """One query of a lake."""
 
     predicate: Predicate | None
     projection: Projection
@@ -50,7 +50,7 @@ class Question:
 
 
 def make_plan(lake: Lake, question: Question) -> ScanPlan:
-    """Plan a scan of the lake's pinned snapshot."""
+    """Plan a scan of the lake as it is pinned."""
     return _planned(lake, question, _Planner.plan)
 
 
@@ -60,47 +60,45 @@ def files_to_query(
     column_domain: ColumnDomain,
     options: ScanOptions,
 ) -> list[FileEntry]:
-    """Files and row groups of ``lake`` that may hold rows whose columns are in their domains.
+    """The files and row groups of ``lake`` that may have rows within the domains of columns.
 
     This is the call of Hudi's RFC 58.
     """
     if not isinstance(column_domain, ColumnDomain):
-        raise UsageError(f"column_domain is a {type(column_domain).__name__}", hint="give a sk.ColumnDomain")
-    asked = _restricted(lake, columns, column_domain)
-    where = None if asked.is_all else to_predicate(asked)
-    # The result has row groups only, so pages need not be judged.
+        raise UsageError(f"column_domain is a {type(column_domain).__name__}", hint="pass a sk.ColumnDomain")
+    domain = _restrict(lake, columns, column_domain)
+    where = None if domain.is_all else to_predicate(domain)
+    # This call returns row groups; pages are up to the reader.
     options = replace(options, page_index=False)
     question = Question(where, Projection.of(lake.schema, []), None, (), options)
-    kept = _planned(lake, question, _Planner.row_groups)
-    entries = lake.pinned.files_of(np.fromiter(kept, dtype=np.int64, count=len(kept)))
+    files = _planned(lake, question, _Planner.row_groups)
+    entries = lake.pinned.files_of(np.fromiter(files, dtype=np.int64, count=len(files)))
     return [
         replace(entry, rows=rows, row_groups=tuple(groups))
-        for entry, (rows, groups) in zip(entries, kept.values(), strict=True)
+        for entry, (rows, groups) in zip(entries, files.values(), strict=True)
     ]
 
 
-def _restricted(
-    lake: Lake, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
-) -> ColumnDomain:
+def _restrict(lake: Lake, columns: Iterable[str | ColumnHandle] | None, domain: ColumnDomain) -> ColumnDomain:
     """The domain of the named columns only."""
-    if columns is None or asked.is_none:
-        return asked
+    if columns is None or domain.is_none:
+        return domain
     if isinstance(columns, str):
-        raise UsageError(f"columns={columns!r}", hint="give a list of names or sk.ColumnHandle objects")
+        raise UsageError(f"columns is {columns!r}", hint="pass a list of names or sk.ColumnHandle objects")
     names = {str(column) for column in columns}
     for name in sorted(names):
         if name.partition(".")[0] not in lake.schema.names and name not in lake.schema.names:
             raise UnknownColumnError(
-                f"there is no column {name!r}",
+                "lake has no such column",
                 path=lake.uri,
                 column=name,
                 hint=f"columns are {', '.join(lake.schema.names)}",
             )
-    return ColumnDomain(tuple((handle, domain) for handle, domain in asked.items if str(handle) in names))
+    return ColumnDomain(tuple((handle, one) for handle, one in domain.items if str(handle) in names))
 
 
 def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
-    """Run the planner, and run it again without a part of the index that proves damaged."""
+    """Run the planner, without parts of the index that turn out to be damaged."""
     use = question.options.skipping and question.options.index
     while True:
         coverage = lake.index.coverage if use else None
@@ -112,7 +110,7 @@ def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
 
 @lru_cache(maxsize=64)
 def _none(total: int) -> RowSet:
-    # Files of one lake often have the same number of rows.
+    # Files of a lake often have the same size.
     return RowSet.none(total)
 
 
@@ -136,25 +134,25 @@ class _Planner:
     rows: Array = field(init=False)
     """Rows of the surveyed files, or of their row groups."""
     dropped: int = 0
-    """Rows of files that the index dropped."""
+    """Rows of files dropped by the index."""
     deletes: DeleteUse | None = None
 
     def plan(self) -> ScanPlan:
-        compiled, sifted = self._prune_files()
-        tasks = self._at_once(compiled, sifted)
+        compiled, pruned = self._prune_files()
+        tasks = self._at_once(compiled, pruned)
         if tasks is None:
-            survey, files = self._survey(sifted.others, compiled)
+            survey, files = self._survey(pruned.others, compiled)
             self.rows = survey.rows
-            if survey.count or not sifted.judged:
-                outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
+            if survey.count or not pruned.per_file:
+                outcome = self._outcome(survey, files, compiled, by_file=not pruned.per_file)
             else:
                 outcome = Outcome(None, {}, {})
-            tasks = self._tasks(files, outcome, sifted)
-        return self._package(compiled, tasks, sifted)
+            tasks = self._tasks(files, outcome, pruned)
+        return self._package(compiled, tasks, pruned)
 
-    def _at_once(self, compiled: Compiled | None, sifted: PrunedFiles) -> tuple[Task, ...] | None:
-        """Tasks for some files of a fully indexed lake, from the pages of all files; otherwise None."""
-        coverage, files = self.coverage, sifted.others
+    def _at_once(self, compiled: Compiled | None, pruned: PrunedFiles) -> tuple[Task, ...] | None:
+        """Plan indexed files from the loaded pages of the entire lake; None if that is not possible."""
+        coverage, files = self.coverage, pruned.others
         if compiled is None or files is None or coverage is None or not coverage.small:
             return None
         if not len(files) or len(coverage.unknown):
@@ -162,7 +160,7 @@ class _Planner:
         refs = columns_of(compiled.node)
         if not all(coverage.served(refs, self.snapshot.partition_names)):
             return None
-        survey, numbers = self._looked(None, compiled)
+        survey, numbers = self._survey_files(None, compiled)
         outcome = self._cascade(survey, compiled).at_once(refs)
         if outcome is None:
             return None
@@ -172,31 +170,31 @@ class _Planner:
         self.rows = survey.totals[left]
 
         def levels() -> tuple[Level, ...]:
-            some, _ = self._looked(files, compiled)
-            return self._cascade(some, compiled, by_file=not sifted.judged).levels()
+            some, _ = self._survey_files(files, compiled)
+            return self._cascade(some, compiled, by_file=not pruned.per_file).levels()
 
         self.ledger.defer(levels, free=survey.near)
         rows, proven = (
-            {file: rows for file, rows in found.items() if left[file]}
-            for found in (outcome.rows, outcome.proven)
+            {file: rows for file, rows in by_file.items() if left[file]}
+            for by_file in (outcome.rows, outcome.proven)
         )
-        return self._tasks(numbers, Outcome(None, rows, proven), sifted)
+        return self._tasks(numbers, Outcome(None, rows, proven), pruned)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
         """Files that may match, by number in the listing: their rows, and the row groups that may match."""
-        compiled, sifted = self._prune_files()
-        survey, files = self._survey(sifted.files, compiled)
-        outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
+        compiled, pruned = self._prune_files()
+        survey, files = self._survey(pruned.files, compiled)
+        outcome = self._outcome(survey, files, compiled, by_file=not pruned.per_file)
         assert outcome.verdicts is not None
         kept = np.flatnonzero((outcome.verdicts != Verdict.NONE) & (survey.rows > 0))
-        found: dict[int, tuple[int, list[int]]] = {}
+        groups: dict[int, tuple[int, list[int]]] = {}
         for owner, number in zip(survey.owners[kept].tolist(), survey.numbers[kept].tolist(), strict=True):
-            found.setdefault(int(files[owner]), (int(survey.totals[owner]), []))[1].append(number)
-        return dict(sorted(found.items()))
+            groups.setdefault(int(files[owner]), (int(survey.totals[owner]), []))[1].append(number)
+        return dict(sorted(groups.items()))
 
     def _prune_files(self) -> tuple[Compiled | None, PrunedFiles]:
-        """The compiled predicate, and the files that remain before any footer is opened."""
-        # Earlier requests are not part of this plan.
+        """The predicate bound to the lake, and the files left before any footer is opened."""
+        # Earlier I/O does not belong to this plan.
         self.ledger.start()
         compiled = self._compile()
         options = self.question.options
@@ -214,14 +212,14 @@ class _Planner:
     # -- footers -----------------------------------------------------------------------------
 
     def _survey(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
-        """Survey of the remaining files; with a limit alone, of no more files than the limit needs."""
+        """A survey of the remaining files; with only a limit, of no more files than it needs."""
         limit = self.question.limit
         if compiled is not None or limit is None or self.question.order:
-            return self._looked(files, compiled)
+            return self._survey_files(files, compiled)
         some = _FIRST_FOOTERS
         every = self._numbers(files)
         while True:
-            survey, chosen = self._looked(every[:some], None)
+            survey, chosen = self._survey_files(every[:some], None)
             if len(chosen) == len(every) or survey.rows.sum() >= limit:
                 return survey, chosen
             some *= 4
@@ -229,8 +227,8 @@ class _Planner:
     def _numbers(self, files: Array | None) -> Array:
         return np.arange(len(self.snapshot.entries)) if files is None else files
 
-    def _looked(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
-        """Survey of files from the index where it covers them, otherwise from their footers."""
+    def _survey_files(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
+        """A survey of files by the index where it covers them, else by their footers."""
         coverage = self.coverage
         if coverage is None or not coverage.covered:
             return self.lake.survey(self._numbers(files)), self._numbers(files)
@@ -240,36 +238,36 @@ class _Planner:
         refs = columns_of(compiled.node)
         if not coverage.small:
             return self.lake.surveyed(coverage, *self._prune_segments(coverage, files, compiled.node, refs))
-        # A small lake is surveyed whole, so that one survey serves every question.
+        # A small lake is surveyed completely, so that all queries share the survey.
         served = coverage.served(refs, self.snapshot.partition_names)
         key = (coverage, served, None if files is None else files.tobytes())
 
         def make() -> tuple[Survey, Array]:
             every = self._numbers(files)
-            known = [pair for pair in coverage.rows_of(every) if served[pair[0]]]
-            # The last element is for files outside the index, whose owner is -1.
+            indexed = [pair for pair in coverage.rows_of(every) if served[pair[0]]]
+            # The last entry is for files outside the index, whose owner is -1.
             read = np.array([*served, False])[coverage.owner[every]]
-            return self.lake.surveyed(coverage, known, every[~read])
+            return self.lake.surveyed(coverage, indexed, every[~read])
 
         return self.lake.remembered(key, make)
 
     def _prune_segments(
         self, coverage: IndexCoverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
-        """Files that the index can't drop, by segment, and files whose footers must be opened."""
+        """Files that the index keeps, by segment, and those whose footers must be read."""
         unknown = coverage.unknown if files is None else files[coverage.owner[files] < 0]
-        sieved = coverage.prune_segments(node, refs, files, self.snapshot.all_overrides)
-        self.dropped = sieved.rows_dropped
+        pruned = coverage.prune_segments(node, refs, files, self.snapshot.all_overrides)
+        self.dropped = pruned.rows_dropped
         spent = self.ledger.spend()
         self.ledger.add(
-            Level("index", sieved.units, sieved.count, sieved.whole, sieved.rows, sieved.drops, *spent)
+            Level("index", pruned.units, pruned.count, pruned.whole, pruned.rows, pruned.drops, *spent)
         )
-        # Facts of columns that a segment lacks are in the footers only.
+        # Footers are needed for columns that a segment lacks.
         names = self.snapshot.partition_names
-        served = [coverage.serves(segment, refs, names) for segment, _ in sieved.kept]
-        known = [pair for pair, sure in zip(sieved.kept, served, strict=True) if sure]
-        others = [coverage.files_of(*p) for p, sure in zip(sieved.kept, served, strict=True) if not sure]
-        return known, np.sort(np.concatenate([unknown, *others]))
+        served = [coverage.serves(segment, refs, names) for segment, _ in pruned.kept]
+        indexed = [pair for pair, sure in zip(pruned.kept, served, strict=True) if sure]
+        others = [coverage.files_of(*p) for p, sure in zip(pruned.kept, served, strict=True) if not sure]
+        return indexed, np.sort(np.concatenate([unknown, *others]))
 
     def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool) -> Outcome:
         if compiled is not None and self.question.options.skipping:
@@ -293,31 +291,31 @@ class _Planner:
             cache=self.snapshot.access.cache,
         )
 
-    def _fetch(self, files: Array, asked: Need) -> list[bytes]:
-        """Read the requested bytes of all files concurrently."""
-        need = [fetch for fetch in asked if isinstance(fetch, Fetch)]
-        owners = [self.snapshot.entries[files[fetch.file]] for fetch in need]
+    def _fetch(self, files: Array, need: Need) -> list[bytes]:
+        """Read the requested bytes, files in parallel."""
+        fetches = [fetch for fetch in need if isinstance(fetch, Fetch)]
+        owners = [self.snapshot.entries[files[fetch.file]] for fetch in fetches]
         wanted: dict[ListedFile, list[ByteRange]] = {}
-        for owner, fetch in zip(owners, need, strict=True):
+        for owner, fetch in zip(owners, fetches, strict=True):
             wanted.setdefault(owner, []).append(fetch.range)
-        bodies = {entry: iter(found) for entry, found in self.snapshot.access.read_many(wanted).items()}
+        bodies = {entry: iter(data) for entry, data in self.snapshot.access.read_many(wanted).items()}
         return [next(bodies[owner]) for owner in owners]
 
     # -- the plan ----------------------------------------------------------------------------
 
-    def _tasks(self, files: Array, outcome: Outcome, sifted: PrunedFiles) -> tuple[Task, ...]:
+    def _tasks(self, files: Array, outcome: Outcome, pruned: PrunedFiles) -> tuple[Task, ...]:
         found = {
             int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
             for file, rows in outcome.rows.items()
         }
-        if sifted.files is not None:
-            for number in sifted.empty.tolist():
+        if pruned.files is not None:
+            for number in pruned.empty.tolist():
                 if number in found:
                     check_rows(self.snapshot.entries[number].key, found[number][0].total, 0)
-            numbers, totals = sifted.proven
+            numbers, totals = pruned.proven
             for number, total in zip(numbers.tolist(), totals.tolist(), strict=True):
                 found[number] = (_all(total), _all(total))
-        # By path: rows without an order come file by file.
+        # Sorted by path, the row order of unsorted scans.
         chosen = sorted(found, key=lambda number: self.snapshot.entries[number].key)
         self.snapshot.check_files(chosen)
         deletions = self.snapshot.deletions(chosen)
@@ -347,16 +345,16 @@ class _Planner:
             self.lake.index.uri, coverage.manifest.number, coverage.covered, tuple(coverage.problems)
         )
 
-    def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: PrunedFiles) -> ScanPlan:
+    def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], pruned: PrunedFiles) -> ScanPlan:
         snapshot, asked = self.snapshot, self.question
-        # Captured now: the lake can be refreshed before the trace is built.
+        # Captured now, because the lake can be refreshed before the trace is built.
         version, files = snapshot.version, len(snapshot.entries)
         hints = choose(snapshot.access, tasks, compiled, asked.projection, asked.options)
 
         def build() -> ScanTrace:
             rows = sum(len(task.rows) for task in tasks)
             whole = sum(len(task.proven) for task in tasks)
-            known = int(self.rows.sum()) + int(sifted.proven[1].sum()) + self.dropped + sifted.dropped
+            total = int(self.rows.sum()) + int(pruned.proven[1].sum()) + self.dropped + pruned.dropped
             try:
                 levels = self.ledger.levels()
             except BadIndex as error:
@@ -371,7 +369,7 @@ class _Planner:
                 limit=asked.limit,
                 order=tuple(map(str, asked.order)),
                 files=files,
-                rows=known,
+                rows=total,
                 rows_kept=rows,
                 rows_whole=whole,
                 tasks=len(tasks),
@@ -379,7 +377,7 @@ class _Planner:
                 hints=hints,
                 notes=self.ledger.notes.done(),
                 index=self._index_use(),
-                partitions=sifted.partitions,
+                partitions=pruned.partitions,
                 deletes=self.deletes,
                 unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
             )
@@ -400,29 +398,29 @@ class _Planner:
         if compiled is not None:
             plan.__dict__["compiled"] = compiled
             if not _is_simple(compiled):
-                # Built now, so that an expression without an evaluator is refused before anything is read.
+                # Built now, so that a predicate that can't be evaluated fails before anything is read.
                 assert plan.filter is not None
         return apply_limit(plan, asked.limit)
 
 
 def _is_simple(compiled: Compiled) -> bool:
-    """Whether the predicate consists of conditions on columns, which can always be evaluated."""
+    """Whether the predicate has only conditions on columns, which can always be evaluated."""
     node = compiled.node
     args = node.args if isinstance(node, AndNode) else (node,)
     return not compiled.unsupported and all([isinstance(n, Leaf) and not n.ref.via for n in args])  # noqa: C419
 
 
 _SCHEMAS = 64
-_known_schemas: dict[tuple[int, int], Schemas] = {}
+_cached_schemas: dict[tuple[int, int], Schemas] = {}
 
 
 def _schemas(snapshot: Snapshot) -> Schemas:
-    """The lake's schemas, cached by identity: a snapshot has one object of each, which is referenced here."""
+    """The lake's schemas, cached by identity: a lake has one object of each per version."""
     key = id(snapshot.schema), id(snapshot.query_schema)
-    found = _known_schemas.get(key)
-    if found is None:
-        if len(_known_schemas) >= _SCHEMAS:
-            _known_schemas.clear()
-        given = tuple(name for name in snapshot.schema.names if name in snapshot.partition_names)
-        found = _known_schemas[key] = Schemas(snapshot.schema, snapshot.query_schema, given)
-    return found
+    schemas = _cached_schemas.get(key)
+    if schemas is None:
+        if len(_cached_schemas) >= _SCHEMAS:
+            _cached_schemas.clear()
+        partition = tuple(name for name in snapshot.schema.names if name in snapshot.partition_names)
+        schemas = _cached_schemas[key] = Schemas(snapshot.schema, snapshot.query_schema, partition)
+    return schemas
