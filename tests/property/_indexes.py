@@ -58,7 +58,7 @@ def as_if_large(rng: random.Random) -> Iterator[str]:
             patch.setattr(build_module, "_LEAST_GROUPS", 1)
             words.append("one group")
         if rng.random() < 0.4:
-            patch.setattr(survey_module, "_MOST_PAGES", 0)
+            patch.setattr(survey_module, "_MAX_PAGES", 0)
             patch.setattr(filters_module, "_FEW_GROUPS", 0)
             words.append("row groups before pages")
         yield ", ".join(words)

@@ -49,5 +49,5 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(coverage_module, "_SMALL", 0)
         monkeypatch.setattr(coverage_module, "_FEW", 0)
         monkeypatch.setattr(coverage_module, "_SHARE", 1)
-        monkeypatch.setattr(survey_module, "_MOST_PAGES", 0)
+        monkeypatch.setattr(survey_module, "_MAX_PAGES", 0)
     return str(request.param)
