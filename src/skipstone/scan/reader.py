@@ -78,19 +78,19 @@ class Log:
     def phases(self) -> tuple[Phase, ...]:
         """The phases, ordered by when each first ended."""
         with self._lock:
-            found = self._phases
+            phases = self._phases
             while self._done:
                 name, rows, seconds = self._done.popleft()
-                old = found.get(name, Phase(name, 0, 0, 0, 0.0))
-                found[name] = Phase(name, old.rows + rows, old.requests, old.bytes, old.seconds + seconds)
+                old = phases.get(name, Phase(name, 0, 0, 0, 0.0))
+                phases[name] = Phase(name, old.rows + rows, old.requests, old.bytes, old.seconds + seconds)
             while self._reads:
                 name, ranges, source = self._reads.popleft()
-                old = found.get(name, Phase(name, 0, 0, 0, 0.0))
+                old = phases.get(name, Phase(name, 0, 0, 0, 0.0))
                 gap = 0 if source is None else source.gap
                 requests = old.requests + len(coalesce(ranges, gap).requests)
                 size = old.bytes + sum([stop - start for start, stop in ranges])
-                found[name] = Phase(name, old.rows, requests, size, old.seconds)
-            return tuple(found.values())
+                phases[name] = Phase(name, old.rows, requests, size, old.seconds)
+            return tuple(phases.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,10 +125,10 @@ class FileReader:
         """The requested columns that this file has."""
         key = (FileColumns, wanted.paths, tuple(self.partition))
         memo = self.metadata.schema_group.memo
-        found: FileColumns | None = memo.get(key)
-        if found is None:
-            found = memo[key] = _file_columns(self.metadata, wanted, self.partition)
-        return found
+        columns: FileColumns | None = memo.get(key)
+        if columns is None:
+            columns = memo[key] = _file_columns(self.metadata, wanted, self.partition)
+        return columns
 
     def read_whole(self, groups: Sequence[int], wanted: Projection, phase: str = "rows") -> pa.Table:
         """Requested columns of whole row groups, in the lake's types; requires ``opens``."""
@@ -140,8 +140,8 @@ class FileReader:
             table = self._whole(groups, mine, phase)
         else:
             parts = zip(groups, counts, strict=True)
-            found = [self._part(group, RowSet.all(rows), mine, phase) for group, rows in parts]
-            table = joined([self._decoded(part) for part in found])
+            fetched = [self._part(group, RowSet.all(rows), mine, phase) for group, rows in parts]
+            table = joined([self._decoded(part) for part in fetched])
         return self.to_lake_schema(table, wanted)
 
     def read(self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows") -> pa.Table:
@@ -161,9 +161,9 @@ class FileReader:
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
         return self._part(group, rows, mine, phase)
 
-    def finish(self, found: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+    def finish(self, fetched: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """Decode fetched rows into the lake's types."""
-        table = self._decoded(found)
+        table = self._decoded(fetched)
         if table.num_rows != len(rows):
             raise self._corrupt(f"{len(table)} rows decoded, expected {len(rows)}", group, None)
         return self.to_lake_schema(table, wanted)
@@ -176,19 +176,21 @@ class FileReader:
         The other columns are decoded only up to the last row that passes.
         """
         decoder = Decoder(part, checksums=self.checksums)
-        places = {number: place for place, number in enumerate(part.fields)}
-        table = decoder.table([places[number] for number in self.columns(first).fields])
+        positions = {number: position for position, number in enumerate(part.fields)}
+        table = decoder.table([positions[number] for number in self.columns(first).fields])
         if len(table) != len(part.rows):
             raise self._corrupt(f"{len(table)} rows decoded, expected {len(part.rows)}", part.group, None)
         table = self.to_lake_schema(table, first)
         chosen = test(table)
         if not len(chosen):
             return table.slice(0, 0), None
-        others = decoder.rows_at([places[number] for number in self.columns(rest).fields], chosen)
+        others = decoder.rows_at([positions[number] for number in self.columns(rest).fields], chosen)
         return taken(table, chosen), self.to_lake_schema(others, rest)
 
-    def _decoded(self, found: SlicePart | pa.Table) -> pa.Table:
-        return Decoder(found, checksums=self.checksums).table() if isinstance(found, SlicePart) else found
+    def _decoded(self, fetched: SlicePart | pa.Table) -> pa.Table:
+        return (
+            Decoder(fetched, checksums=self.checksums).table() if isinstance(fetched, SlicePart) else fetched
+        )
 
     def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
         """The ranges that a read would request, from the available page indexes."""
@@ -289,15 +291,15 @@ class FileReader:
         try:
             raw = pa.OSFile(path)
             # After opening: either this is the file being read, or a replacement, which has another identity.
-            found = os.stat(path)  # noqa: PTH116
+            status = os.stat(path)  # noqa: PTH116
         except OSError as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise ReadError(reason, path=path, hint="open the lake again") from error
         version = self.entry.version
         # Files of a table are immutable and identified by name and size.
-        if version is None and found.st_size != self.entry.size:
-            raise stale_error(path, self.entry.size, found.st_size)
-        if version is not None and identity_of(found) != version:
+        if version is None and status.st_size != self.entry.size:
+            raise stale_error(path, self.entry.size, status.st_size)
+        if version is not None and identity_of(status) != version:
             raise stale_error(path)
         # pyarrow bypasses our store, so its reads are counted here.
         chunks, size = self._chunk_ranges(tuple(groups), mine.leaves)
@@ -311,12 +313,12 @@ class FileReader:
     ) -> tuple[Sequence[ByteRange], int]:
         """Ranges of whole chunks, adjacent ones merged, and their total size."""
         memo, key = self.metadata.memo, ("chunk ranges", groups, leaves)
-        found: tuple[Sequence[ByteRange], int] | None = memo.get(key)
-        if found is None:
+        whole: tuple[Sequence[ByteRange], int] | None = memo.get(key)
+        if whole is None:
             chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in leaves]
             size = sum([stop - start for start, stop in chunks])
-            found = memo[key] = coalesce(chunks, 0).requests, size
-        return found
+            whole = memo[key] = coalesce(chunks, 0).requests, size
+        return whole
 
     def _blame(
         self, groups: Sequence[int], mine: FileColumns, error: Exception | None = None
@@ -331,13 +333,13 @@ class FileReader:
             alone = FileColumns((mine.fields[at],), (leaf,), (mine.names[at],))
             total = int(self.metadata.row_group_rows[group])
             try:
-                found = sum(map(len, self._stream(group, alone, _STEP, "rows", use_threads=False)))
+                rows = sum(map(len, self._stream(group, alone, _STEP, "rows", use_threads=False)))
             except FAILURES as cause:
                 return self._corrupt(f"values can't be decoded: {_first_line(cause)}", group, column.name)
             except SkipstoneError as cause:
                 return cause
-            if found != total:
-                return self._corrupt(f"{found} rows decoded, expected {total}", group, column.name)
+            if rows != total:
+                return self._corrupt(f"{rows} rows decoded, expected {total}", group, column.name)
         reason = "columns differ in length" if error is None else _first_line(error)
         return self._corrupt(f"row group can't be decoded: {reason}", groups[0], None)
 
@@ -358,8 +360,8 @@ class FileReader:
                 self.log.reads(phase, need.ranges, self.files.source(self.entry))
                 self.files.read_into(self.entry, need.ranges, need.views)
         except StopIteration as stop:
-            found: SlicePart | pa.Table = stop.value
-            return found
+            result: SlicePart | pa.Table = stop.value
+            return result
         except ReadError as error:
             _locate(error, group, mine.names)
             raise
@@ -370,29 +372,29 @@ class FileReader:
         """Page offsets of the columns; whole chunks if all rows are read."""
         whole = rows.is_full
         key = (RowGroupPages, self.entry, group, mine.fields, mine.leaves, whole)
-        found: RowGroupPages | None = self.files.cache.get(key)
-        if found is None:
+        layout: RowGroupPages | None = self.files.cache.get(key)
+        if layout is None:
             indexes = {} if whole else self._indexes(group, mine.leaves, phase)
-            found = RowGroupPages.of(self.metadata, group, mine.fields, mine.leaves, indexes)
-            pages = [1 if chunk.borders is None else chunk.borders.count for chunk in found.chunks]
-            self.files.cache.put(key, found, _PAGE_WEIGHT * sum(pages))
-        return found
+            layout = RowGroupPages.of(self.metadata, group, mine.fields, mine.leaves, indexes)
+            pages = [1 if chunk.borders is None else chunk.borders.count for chunk in layout.chunks]
+            self.files.cache.put(key, layout, _PAGE_WEIGHT * sum(pages))
+        return layout
 
     def _indexes(self, group: int, leaves: Sequence[int], phase: str) -> dict[int, PageIndex | None]:
         """The page index of each leaf; None if it is missing or invalid."""
-        found: dict[int, PageIndex | None] = {}
+        indexes: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
-        for leaf, known in zip(leaves, self.metadata.all_page_offsets(group, leaves), strict=True):
-            index = known
+        for leaf, recorded in zip(leaves, self.metadata.all_page_offsets(group, leaves), strict=True):
+            index = recorded
             if index is None:
                 index = self.files.cache.get((PageIndex, self.entry, group, leaf))
-            found[leaf] = index
+            indexes[leaf] = index
             if index is None:
-                place = page_index_ranges(self.metadata, group, leaf)[1]
-                wanted += [] if place is None else [(leaf, place)]
+                span = page_index_ranges(self.metadata, group, leaf)[1]
+                wanted += [] if span is None else [(leaf, span)]
         if wanted:
             names = [self.metadata.leaves[leaf].name for leaf, _ in wanted]
-            ranges = [place for _, place in wanted]
+            ranges = [span for _, span in wanted]
             self.log.reads(phase, ranges, self.files.source(self.entry))
             try:
                 bodies = self.files.read(self.entry, ranges)
@@ -404,10 +406,10 @@ class FileReader:
                     index = parse_page_index(None, body, self.metadata, group, leaf)
                 except BadPageIndex:
                     continue
-                found[leaf] = index
+                indexes[leaf] = index
                 key = (PageIndex, self.entry, group, leaf)
                 self.files.cache.put(key, index, _PAGE_WEIGHT * len(index))
-        return found
+        return indexes
 
     # -- the lake's types --------------------------------------------------------------------
 
@@ -429,40 +431,40 @@ class FileReader:
 
         Only if other files of the lake have a zone.
         """
-        place = table.schema.get_field_index(name)
-        if type.tz is None or place < 0 or table.schema.field(place).type.tz is not None:
+        position = table.schema.get_field_index(name)
+        if type.tz is None or position < 0 or table.schema.field(position).type.tz is not None:
             return table
         meant = self.metadata.query_schema.field(name).type
-        column = table.column(place).cast(meant) if meant.tz is not None else table.column(place)
-        return table.set_column(place, pa.field(name, column.type), column)
+        column = table.column(position).cast(meant) if meant.tz is not None else table.column(position)
+        return table.set_column(position, pa.field(name, column.type), column)
 
 
 def decode_all(
-    found: Sequence[SlicePart | pa.Table],
-    places: Sequence[tuple[FileReader, int, RowSet]],
+    fetched: Sequence[SlicePart | pa.Table],
+    targets: Sequence[tuple[FileReader, int, RowSet]],
     wanted: Projection,
 ) -> pa.Table:
     """Decode fetched rows of several row groups into one table in the lake's types.
 
     If possible, they are decoded as one file.
     """
-    if len(found) == 1:
-        reader, group, rows = places[0]
-        return reader.finish(found[0], group, rows, wanted)
+    if len(fetched) == 1:
+        reader, group, rows = targets[0]
+        return reader.finish(fetched[0], group, rows, wanted)
     table = None
-    parts = [part for part in found if isinstance(part, SlicePart)]
-    if len(parts) == len(found):
-        table = decode_together(parts, checksums=places[0][0].checksums)
+    parts = [part for part in fetched if isinstance(part, SlicePart)]
+    if len(parts) == len(fetched):
+        table = decode_together(parts, checksums=targets[0][0].checksums)
     if table is not None:
         if table.schema.equals(wanted.schema, check_metadata=True):
             return table
-        ends = accumulate(len(rows) for _, _, rows in places)
-        found = [
-            table.slice(end - len(rows), len(rows)) for end, (_, _, rows) in zip(ends, places, strict=True)
+        ends = accumulate(len(rows) for _, _, rows in targets)
+        fetched = [
+            table.slice(end - len(rows), len(rows)) for end, (_, _, rows) in zip(ends, targets, strict=True)
         ]
     finished = [
         reader.finish(part, group, rows, wanted)
-        for part, (reader, group, rows) in zip(found, places, strict=True)
+        for part, (reader, group, rows) in zip(fetched, targets, strict=True)
     ]
     return joined(finished)
 
@@ -485,17 +487,17 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
     for name in wanted.names:
         if name in partition:
             continue
-        places = schema.get_all_field_indices(name)
-        if not places:
+        indices = schema.get_all_field_indices(name)
+        if not indices:
             continue
-        if len(places) > 1:
+        if len(indices) > 1:
             raise CorruptFileError(
                 "column appears more than once",
                 path=metadata.path,
                 column=name,
                 hint="leave it out of columns=",
             )
-        fields.append(places[0])
+        fields.append(indices[0])
         names.append(name)
         below = metadata.schema_group.leaves_of(name)
         leaves += {leaf for path in asked[name] for leaf in _leaves_at(below, path)}
@@ -505,9 +507,9 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
 def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:
     """The leaves at a path into a column; for a missing path, a leaf with the NULLs of the struct."""
     for depth in range(len(path), -1, -1):
-        found = [leaf.index for leaf in below if leaf.path[1 : 1 + depth] == path[:depth]]
-        if found:
-            return found if depth == len(path) else found[:1]
+        leaves = [leaf.index for leaf in below if leaf.path[1 : 1 + depth] == path[:depth]]
+        if leaves:
+            return leaves if depth == len(path) else leaves[:1]
     return []
 
 
@@ -517,23 +519,23 @@ def pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
         footer = metadata.footer
         shell = b"".join((b"PAR1", footer, len(footer).to_bytes(4, "little"), b"PAR1"))
         metadata.memo[pq.FileMetaData] = pq.read_metadata(pa.BufferReader(shell))
-    found: pq.FileMetaData = metadata.memo[pq.FileMetaData]
-    return found
+    parsed: pq.FileMetaData = metadata.memo[pq.FileMetaData]
+    return parsed
 
 
 def estimate(metadata: ParquetMetadata, group: int, leaves: tuple[int, ...]) -> int:
     """Estimated decoded bytes of the leaves of a row group."""
     key = (estimate, group, leaves)
-    found: int | None = metadata.memo.get(key)
-    if found is None:
+    size: int | None = metadata.memo.get(key)
+    if size is None:
         plain, packed = metadata.group_sizes(group)
         stored = packed
         if len(leaves) < len(metadata.leaves):
             stored = sum([metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves])
         # Dictionary-encoded strings are larger in memory by an unknown factor.
         least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
-        found = metadata.memo[key] = max(int(plain * stored / max(packed, 1)), stored, least)
-    return found
+        size = metadata.memo[key] = max(int(plain * stored / max(packed, 1)), stored, least)
+    return size
 
 
 def _locate(error: ReadError, group: int, columns: Sequence[str]) -> None:

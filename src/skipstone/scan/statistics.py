@@ -165,7 +165,7 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
     statistics = []
     for ref in refs:
         type = _read_type(lake.schema, ref)
-        column = _Units.of(survey, ref, type)
+        column = _ColumnUnits.of(survey, ref, type)
         if touched.any():
             column = column.without(touched[survey.owners])
         by_file = column.summed(survey.owners, survey.count)
@@ -216,7 +216,7 @@ def _first(summary: Mapping[str, pa.Array]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class _ColumnUnits:
     """One column in all row groups of a survey; a null count of -1 is unknown."""
 
     type: pa.DataType
@@ -228,7 +228,7 @@ class _Units:
     rows: Array
 
     @classmethod
-    def of(cls, survey: Survey, ref: ColumnRef, type: pa.DataType) -> _Units:
+    def of(cls, survey: Survey, ref: ColumnRef, type: pa.DataType) -> _ColumnUnits:
         facts = survey.facts(ref)
         if survey.gives(ref.path):
             every, nothing = np.ones(len(survey), dtype=bool), np.zeros(len(survey), dtype=np.int64)
@@ -249,7 +249,7 @@ class _Units:
             nulls = np.where(overridden, np.where(facts.may_null, survey.rows, 0), nulls)
         return cls(type, facts, lower, upper, nulls, packed, survey.rows)
 
-    def without(self, touched: Array) -> _Units:
+    def without(self, touched: Array) -> _ColumnUnits:
         """Statistics after deletes: bounds are no longer exact, and counts are unknown."""
         exact = {name: getattr(self.facts, name) & ~touched for name in ("lower_exact", "upper_exact")}
         nulls = np.where(touched & (self.nulls != 0), _UNKNOWN, self.nulls)

@@ -86,7 +86,7 @@ def verify(lake: Lake, question: Question) -> Verification:
 # -- the full read -----------------------------------------------------------------------------
 
 
-class _Bytes(io.RawIOBase):
+class _FileObject(io.RawIOBase):
     """A file of the lake, pinned to the listed version, as a file object for pyarrow."""
 
     def __init__(self, files: Files, entry: ListedFile) -> None:
@@ -175,7 +175,7 @@ class _FullRead:
         files = self.lake.access
         metadata = None if files.naming is None else pyarrow_metadata(files.footer(entry))
         try:
-            return pq.ParquetFile(_Bytes(files, entry), metadata=metadata)
+            return pq.ParquetFile(_FileObject(files, entry), metadata=metadata)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error, entry) from error
 
@@ -312,7 +312,7 @@ class _Reading:
         """The first difference in the streamed result."""
         missing = self.plan.limit
         with closing(execute(self.plan).to_batches()) as batches:
-            answer = RowStream(batches)
+            answer = BatchSlicer(batches)
             for task in self.plan.tasks:
                 footer = self.plan.files.footer(task.entry)
                 for group, mine in group_rows(footer, self._expected(task)):
@@ -385,7 +385,7 @@ def _compare_order(
 # -- comparison of values ----------------------------------------------------------------------
 
 
-class RowStream:
+class BatchSlicer:
     """Takes rows from batches."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -56,7 +56,7 @@ class Metrics:
 # -- metrics of all columns, decoded on demand -------------------------------------------------
 
 
-class Measures:
+class MetricsByField:
     """Metrics of all columns of the same files, by field id; subclasses decode them on demand."""
 
     nbytes = 0
@@ -79,22 +79,22 @@ class Measures:
             self.columns[field_id] = made
         return self.columns[field_id]
 
-    def take(self, units: Array) -> Measures:
+    def take(self, units: Array) -> MetricsByField:
         """Metrics of the chosen files, in that order."""
         return _Subset(self, units)
 
-    def copy(self, units: Array) -> Measures:
+    def copy(self, units: Array) -> MetricsByField:
         """Metrics of the chosen files, without references to the others."""
-        return Measures({i: m.take(units) for i in self.fields() if (m := self.get(i)) is not None})
+        return MetricsByField({i: m.take(units) for i in self.fields() if (m := self.get(i)) is not None})
 
     def _make(self, field_id: int) -> Metrics | None:  # noqa: ARG002
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Measures, (self.columns,)
+        return MetricsByField, (self.columns,)
 
 
-class RawMeasures(Measures):
+class RawMetrics(MetricsByField):
     """Avro maps by field id, one slice per file, decoded at first use."""
 
     def __init__(self, maps: Sequence[pa.Array]) -> None:
@@ -107,9 +107,9 @@ class RawMeasures(Measures):
     def fields(self) -> tuple[int, ...]:
         return tuple(sorted({field_id for maps in self._decode().values() for field_id in maps.groups}))
 
-    def copy(self, units: Array) -> Measures:
+    def copy(self, units: Array) -> MetricsByField:
         indices = pa.array(units)
-        return RawMeasures([raw.take(indices) for raw in self.maps])
+        return RawMetrics([raw.take(indices) for raw in self.maps])
 
     def _make(self, field_id: int) -> Metrics | None:
         maps = self._decode()
@@ -124,10 +124,10 @@ class RawMeasures(Measures):
         return self._decoded
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RawMeasures, (self.maps,)
+        return RawMetrics, (self.maps,)
 
 
-class _TableMeasures(Measures):
+class _TableMetrics(MetricsByField):
     """Metrics in the columns of a table."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -151,20 +151,20 @@ class _TableMeasures(Measures):
         return Metrics(**columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _TableMeasures, (self._table,)
+        return _TableMetrics, (self._table,)
 
 
-class _Subset(Measures):
+class _Subset(MetricsByField):
     """Metrics of some files of a larger set."""
 
-    def __init__(self, whole: Measures, units: Array) -> None:
+    def __init__(self, whole: MetricsByField, units: Array) -> None:
         super().__init__()
         self._whole, self._units = whole, units
 
     def fields(self) -> tuple[int, ...]:
         return self._whole.fields()
 
-    def take(self, units: Array) -> Measures:
+    def take(self, units: Array) -> MetricsByField:
         return _Subset(self._whole, self._units[units])
 
     def _make(self, field_id: int) -> Metrics | None:
@@ -176,10 +176,10 @@ class _Subset(Measures):
         return self._whole.copy(self._units).__reduce__()
 
 
-class JoinedMeasures(Measures):
+class JoinedMetrics(MetricsByField):
     """Metrics of several runs of files, concatenated."""
 
-    def __init__(self, parts: Sequence[tuple[Measures, int]]) -> None:
+    def __init__(self, parts: Sequence[tuple[MetricsByField, int]]) -> None:
         super().__init__()
         self.parts = tuple(parts)
         """Metrics and file count of each run."""
@@ -195,7 +195,7 @@ class JoinedMeasures(Measures):
         return Metrics.concat([m or Metrics.unknown(files) for m, files in zip(metrics, sizes, strict=True)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JoinedMeasures, (self.parts,)
+        return JoinedMetrics, (self.parts,)
 
 
 # -- entries -----------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Entries:
     content_offsets: Array
     content_sizes: Array
     first_row_ids: Array
-    measures: Measures = field(repr=False)
+    measures: MetricsByField = field(repr=False)
     """Metrics of all columns, mostly not decoded."""
 
     def __len__(self) -> int:
@@ -280,7 +280,7 @@ class Entries:
             **{name: pa.array([], type) for name, type in _STRINGS.items()},
             keys=(),
             equality_ids=(),
-            measures=Measures(),
+            measures=MetricsByField(),
         )
 
     @staticmethod
@@ -299,7 +299,7 @@ class Entries:
             **{name: pa.concat_arrays([getattr(p, name) for p in parts]) for name in _STRINGS},
             keys=keys,
             equality_ids=tuple(ids for part in parts for ids in part.equality_ids),
-            measures=JoinedMeasures([(part.measures, len(part)) for part in parts]),
+            measures=JoinedMetrics([(part.measures, len(part)) for part in parts]),
         )
 
     @property
@@ -353,7 +353,7 @@ class Entries:
                 **{name: _column(table, name) for name in _STRINGS},
                 keys=keys,
                 equality_ids=((),) * len(codes) if plain else tuple(distinct[i] for i in codes.tolist()),
-                measures=_TableMeasures(table),
+                measures=_TableMetrics(table),
             )
         except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
             raise CorruptFileError(

@@ -27,13 +27,13 @@ from skipstone.iceberg.manifests.entries import (
     MAPS,
     Entries,
     ManifestPart,
-    RawMeasures,
+    RawMetrics,
     decode_numbers,
     joined,
     sort_keys,
 )
 from skipstone.iceberg.manifests.lists import HINT, ManifestInfo
-from skipstone.iceberg.manifests.slices import FieldSlice, Form, Slicer
+from skipstone.iceberg.manifests.slices import FieldSlice, SliceForm, Slicer
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned
 from skipstone.store.cache import Cache
 
@@ -175,19 +175,19 @@ _SITES: Mapping[str, FieldSlice] = {
     "snapshots": FieldSlice(((1, "snapshot_id"),)),
     "sequences": FieldSlice(((3, "sequence_number"),)),
     "contents": FieldSlice((_FILE, (134, "content"))),
-    "paths": FieldSlice((_FILE, (100, "file_path")), Form.TEXT),
-    "formats": FieldSlice((_FILE, (101, "file_format")), Form.TEXT),
-    "partition": FieldSlice((_FILE, (102, "partition")), Form.RAW),
+    "paths": FieldSlice((_FILE, (100, "file_path")), SliceForm.TEXT),
+    "formats": FieldSlice((_FILE, (101, "file_format")), SliceForm.TEXT),
+    "partition": FieldSlice((_FILE, (102, "partition")), SliceForm.RAW),
     "rows": FieldSlice((_FILE, (103, "record_count"))),
     "sizes": FieldSlice((_FILE, (104, "file_size_in_bytes"))),
-    "values": FieldSlice((_FILE, (109, "value_counts")), Form.COUNTS),
-    "nulls": FieldSlice((_FILE, (110, "null_value_counts")), Form.COUNTS),
-    "nans": FieldSlice((_FILE, (137, "nan_value_counts")), Form.COUNTS),
-    "lower": FieldSlice((_FILE, (125, "lower_bounds")), Form.BLOBS),
-    "upper": FieldSlice((_FILE, (128, "upper_bounds")), Form.BLOBS),
-    "equality_ids": FieldSlice((_FILE, (135, "equality_ids")), Form.NUMBERS),
+    "values": FieldSlice((_FILE, (109, "value_counts")), SliceForm.COUNTS),
+    "nulls": FieldSlice((_FILE, (110, "null_value_counts")), SliceForm.COUNTS),
+    "nans": FieldSlice((_FILE, (137, "nan_value_counts")), SliceForm.COUNTS),
+    "lower": FieldSlice((_FILE, (125, "lower_bounds")), SliceForm.BLOBS),
+    "upper": FieldSlice((_FILE, (128, "upper_bounds")), SliceForm.BLOBS),
+    "equality_ids": FieldSlice((_FILE, (135, "equality_ids")), SliceForm.NUMBERS),
     "first_row_ids": FieldSlice((_FILE, (142, "first_row_id"))),
-    "referenced": FieldSlice((_FILE, (143, "referenced_data_file")), Form.TEXT),
+    "referenced": FieldSlice((_FILE, (143, "referenced_data_file")), SliceForm.TEXT),
     "content_offsets": FieldSlice((_FILE, (144, "content_offset"))),
     "content_sizes": FieldSlice((_FILE, (145, "content_size_in_bytes"))),
 }
@@ -237,7 +237,7 @@ def _decode(
         content_offsets=cut.numbers("content_offsets"),
         content_sizes=cut.numbers("content_sizes"),
         first_row_ids=_first_rows(cut, rows, infos),
-        measures=RawMeasures([cut.raw(name) for name in MAPS]),
+        measures=RawMetrics([cut.raw(name) for name in MAPS]),
     )
     return entries, cut.counts
 
@@ -252,7 +252,7 @@ class _LiveSlices:
         self._slices = slices
         self._live: list[bool] | None = None
         # All numeric columns are decoded together.
-        slots = [slot for slot, site in _SITES.items() if site.form is Form.NUMBER and slot in slices]
+        slots = [slot for slot, site in _SITES.items() if site.form is SliceForm.NUMBER and slot in slices]
         together = b"".join([b"\x01" if cut is None else cut for slot in slots for cut in slices[slot]])
         numbers = decode_numbers(np.frombuffer(together, np.uint8))[0].reshape(len(slots), -1)
         self._numbers = dict(zip(slots, numbers, strict=True))

@@ -26,7 +26,7 @@ from skipstone.iceberg.manifests.avro import (
 )
 
 
-class Form(enum.Enum):
+class SliceForm(enum.Enum):
     """Encoding of a slice: Avro's plainest, without the enclosing union."""
 
     NUMBER = "a varint"
@@ -42,17 +42,17 @@ class FieldSlice:
     """A field to extract from every record: its ids and names from the root, and its form."""
 
     path: tuple[tuple[int, str], ...]
-    form: Form = Form.NUMBER
+    form: SliceForm = SliceForm.NUMBER
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Step:
+class _FieldStep:
     """A field of a record in schema order: extracted, descended into, or skipped."""
 
     node: AvroNode
     slot: str | None = None
-    form: Form = Form.RAW
-    inner: tuple[_Step, ...] = ()
+    form: SliceForm = SliceForm.RAW
+    inner: tuple[_FieldStep, ...] = ()
 
 
 class Slicer:
@@ -111,7 +111,7 @@ class Slicer:
         return self._match
 
 
-def _steps(record: AvroNode, sites: Mapping[str, FieldSlice], depth: int) -> tuple[_Step, ...]:
+def _steps(record: AvroNode, sites: Mapping[str, FieldSlice], depth: int) -> tuple[_FieldStep, ...]:
     """The steps through a record that extract the fields it has."""
     by_position: dict[int, dict[str, FieldSlice]] = {}
     for slot, site in sites.items():
@@ -123,15 +123,15 @@ def _steps(record: AvroNode, sites: Mapping[str, FieldSlice], depth: int) -> tup
         here = by_position.get(position, {})
         leaf = next((slot for slot, site in here.items() if len(site.path) == depth + 1), None)
         if leaf is not None:
-            steps.append(_Step(node, leaf, here[leaf].form))
+            steps.append(_FieldStep(node, leaf, here[leaf].form))
         elif here and (inner := node.record()) is not None:
-            steps.append(_Step(node, inner=_steps(inner, here, depth + 1)))
+            steps.append(_FieldStep(node, inner=_steps(inner, here, depth + 1)))
         else:
-            steps.append(_Step(node))
+            steps.append(_FieldStep(node))
     return tuple(steps)
 
 
-def _slots(steps: Sequence[_Step]) -> Iterator[tuple[str, AvroNode]]:
+def _slots(steps: Sequence[_FieldStep]) -> Iterator[tuple[str, AvroNode]]:
     """Extracted fields and their types, in the order of the slices."""
     for step in steps:
         if step.slot is not None:
@@ -142,7 +142,7 @@ def _slots(steps: Sequence[_Step]) -> Iterator[tuple[str, AvroNode]]:
 # -- parsing records ---------------------------------------------------------------------------
 
 
-def _read(steps: Sequence[_Step], data: bytes, pos: int, cuts: list[bytes | None]) -> int:
+def _read(steps: Sequence[_FieldStep], data: bytes, pos: int, cuts: list[bytes | None]) -> int:
     """Append a record's slices to ``cuts``; returns the position after the record."""
     for step in steps:
         if step.inner:
@@ -153,7 +153,7 @@ def _read(steps: Sequence[_Step], data: bytes, pos: int, cuts: list[bytes | None
             pos = _read(step.inner, data, pos, cuts)
             continue
         node, start = step.node, pos
-        if step.slot is None or step.form is Form.RAW:
+        if step.slot is None or step.form is SliceForm.RAW:
             _, pos = read_value(node, data, pos)
             if step.slot is not None:
                 cuts.append(data[start:pos])
@@ -165,22 +165,22 @@ def _read(steps: Sequence[_Step], data: bytes, pos: int, cuts: list[bytes | None
     return pos
 
 
-def _cut(value: Any, written: bytes, node: AvroNode, step: _Step) -> bytes | None:
+def _cut(value: Any, written: bytes, node: AvroNode, step: _FieldStep) -> bytes | None:
     """A value in the form of its slice: as written if possible, else encoded again."""
     if value is None:
         return None
     form = step.form
-    if _is_plain(node, form) and (form is Form.NUMBER or written.startswith(write_long(len(value)))):
+    if _is_plain(node, form) and (form is SliceForm.NUMBER or written.startswith(write_long(len(value)))):
         return written
     try:
         match form:
-            case Form.NUMBER:
+            case SliceForm.NUMBER:
                 return write_long(_whole(value))
-            case Form.TEXT:
+            case SliceForm.TEXT:
                 return _text(value)
-            case Form.NUMBERS:
+            case SliceForm.NUMBERS:
                 return write_block(write_long(_whole(item)) for item in value)
-            case Form.COUNTS:
+            case SliceForm.COUNTS:
                 return write_block(write_long(k) + write_long(_whole(v)) for k, v in _pairs(value, node))
             case _:
                 return write_block(write_long(k) + _text(v) for k, v in _pairs(value, node))
@@ -242,7 +242,7 @@ class _NoPattern(Exception):
     """A type that no pattern matches."""
 
 
-def _compile(steps: Sequence[_Step]) -> Any:
+def _compile(steps: Sequence[_FieldStep]) -> Any:
     """A match function built from lengths and counts seen so far; None if the type has no pattern."""
     try:
         return re.compile(b"".join(map(_step_pattern, steps)), re.DOTALL).match
@@ -250,7 +250,7 @@ def _compile(steps: Sequence[_Step]) -> Any:
         return None
 
 
-def _step_pattern(step: _Step) -> bytes:
+def _step_pattern(step: _FieldStep) -> bytes:
     node, form = step.node, step.form
     if step.inner:
         inner = b"".join(map(_step_pattern, step.inner))
@@ -259,7 +259,7 @@ def _step_pattern(step: _Step) -> bytes:
         return _union(inner if part.kind == "record" else _NEVER for part in node.parts)
     if step.slot is None:
         return _pattern(node)
-    if form is Form.RAW:
+    if form is SliceForm.RAW:
         return b"(%b)" % _pattern(node)
     # A group can occur only once in a pattern, so only one branch of a union can have a value.
     branches = node.parts if node.kind == "union" else [node]
@@ -273,19 +273,19 @@ def _step_pattern(step: _Step) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _is_plain(node: AvroNode, form: Form) -> bool:
+def _is_plain(node: AvroNode, form: SliceForm) -> bool:
     """Whether the type's encoding is the form."""
     match form:
-        case Form.NUMBER:
+        case SliceForm.NUMBER:
             return node.kind in _WHOLE and "millis" not in node.logical
-        case Form.TEXT:
+        case SliceForm.TEXT:
             return node.kind in _STRINGS and not node.logical
-        case Form.NUMBERS:
+        case SliceForm.NUMBERS:
             return node.kind == "array" and node.parts[0].kind in _WHOLE
     if node.kind != "array" or _key_position(node.parts[0]) != 0:
         return False
     key, value = node.parts[0].parts
-    return key.kind in _WHOLE and value.kind in (_WHOLE if form is Form.COUNTS else _STRINGS)
+    return key.kind in _WHOLE and value.kind in (_WHOLE if form is SliceForm.COUNTS else _STRINGS)
 
 
 def _pattern(node: AvroNode) -> bytes:

@@ -187,10 +187,10 @@ class DurableFileIO(PyArrowFileIO):
     def new_output(self, location: str) -> OutputFile:  # type: ignore[override]
         """Open a file for writing."""
         output, path = super().new_output(location), local_name(location)
-        return output if path is None else _LocalFile(output, Path(path))
+        return output if path is None else _LocalOutput(output, Path(path))
 
 
-class _LocalFile(OutputFile):
+class _LocalOutput(OutputFile):
     def __init__(self, output: OutputFile, path: Path) -> None:
         super().__init__(output.location)
         self._output = output

@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType, StringType
 from skipstone.core.evidence import ColumnFacts
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.deletes.match import PATH_ID, DeleteFile, DeleteIndex, DeleteMatches
-from skipstone.iceberg.manifests.entries import Entries, Measures, Metrics
+from skipstone.iceberg.manifests.entries import Entries, Metrics, MetricsByField
 from skipstone.iceberg.manifests.metrics import file_facts
 from skipstone.iceberg.partitions.values import PartitionKey
 
@@ -68,7 +68,7 @@ def entries(files: list[File]) -> Entries:
         content_offsets=np.array([file.offset for file in files], np.int64),
         content_sizes=np.array([file.offset for file in files], np.int64),
         first_row_ids=-ones,
-        measures=Measures(columns),
+        measures=MetricsByField(columns),
     )
 
 

@@ -15,7 +15,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.entries import Entries, JoinedMeasures
+from skipstone.iceberg.manifests.entries import Entries, JoinedMetrics
 from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.partitions.values import PartitionKey
@@ -95,7 +95,7 @@ def test_concat_joins_keys_and_keeps_metrics_unread() -> None:
     joined = Entries.concat([one, Entries.empty(), two])
     assert joined.keys == tuple(PartitionKey(1, (v,)) for v in (None, "a", "b"))
     assert joined.partitions.tolist() == [2, 0, 1, 2]
-    assert isinstance(joined.measures, JoinedMeasures)
+    assert isinstance(joined.measures, JoinedMetrics)
     assert not joined.measures.columns
     assert not one.measures.columns
     assert _seen(joined) == _seen(one) + _seen(two)

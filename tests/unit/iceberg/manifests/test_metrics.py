@@ -34,7 +34,7 @@ from pyiceberg.types import (
 
 from skipstone.core.domain.keys import to_key
 from skipstone.core.evidence import ColumnFacts
-from skipstone.iceberg.manifests.entries import Entries, Measures, Metrics
+from skipstone.iceberg.manifests.entries import Entries, Metrics, MetricsByField
 from skipstone.iceberg.manifests.metrics import file_facts
 
 _INT64 = (-(2**63), 2**63 - 1)
@@ -47,7 +47,7 @@ def _entries(*files: dict[str, Any]) -> Entries:
     }
     bounds = {name: pa.array([f.get(name) for f in files], pa.large_binary()) for name in ("lower", "upper")}
     rows = np.array([f.get("rows", 10) for f in files], np.int64)
-    return replace(Entries.empty(), rows=rows, measures=Measures({5: Metrics(**counts, **bounds)}))
+    return replace(Entries.empty(), rows=rows, measures=MetricsByField({5: Metrics(**counts, **bounds)}))
 
 
 def _facts(
