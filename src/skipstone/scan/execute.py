@@ -127,9 +127,9 @@ class Execution:
         if not self.plan.tasks:
             self._ran = None, 0, 0, 0.0, Io()
             return pa.Table.from_batches([], self.schema)
-        found = [table for table in self._tables(_pool_of(self.plan)) if table.num_rows]
+        tables = [table for table in self._tables(_pool_of(self.plan)) if table.num_rows]
         # Not schema.empty_table(), which does not support nested extension types.
-        return joined(found) if found else pa.Table.from_batches([], self.schema)
+        return joined(tables) if tables else pa.Table.from_batches([], self.schema)
 
     read_all = to_arrow
 
@@ -201,10 +201,10 @@ class Execution:
             tables = _unordered(work)
         limit = plan.limit
         try:
-            for found in tables if limit != 0 and plan.tasks else ():
-                table = found
-                if limit is not None and rows + found.num_rows > limit:
-                    table = found.slice(0, limit - rows)
+            for full in tables if limit != 0 and plan.tasks else ():
+                table = full
+                if limit is not None and rows + full.num_rows > limit:
+                    table = full.slice(0, limit - rows)
                 yield table
                 rows += table.num_rows
                 batches += 1
@@ -239,9 +239,9 @@ def _unordered(work: Work) -> Generator[pa.Table]:
         for pieces in bundles:
             yield from _each(work.tables(pieces))
         return
-    found = stream(work.tables, bundles, threads=threads, weigh=work.weigh, budget=plan.options.memory)
-    with closing(found):  # type: ignore[type-var]
-        for tables in found:
+    results = stream(work.tables, bundles, threads=threads, weigh=work.weigh, budget=plan.options.memory)
+    with closing(results):  # type: ignore[type-var]
+        for tables in results:
             yield from _each(tables)
 
 
@@ -328,11 +328,11 @@ class Work:
 
     def reader(self, task: int) -> FileReader:
         """The reader of a task's file."""
-        found = self._readers.get(task)
-        if found is None:
+        reader = self._readers.get(task)
+        if reader is None:
             plan, chosen = self.plan, self.plan.tasks[task]
             options = plan.options
-            found = FileReader.open(
+            reader = FileReader.open(
                 plan.files,
                 chosen.entry,
                 chosen.partition,
@@ -341,9 +341,9 @@ class Work:
                 self.log,
                 self.pool,
             )
-            check_rows(chosen.path, found.metadata.num_rows, chosen.rows.total)
-            self._readers[task] = found
-        return found
+            check_rows(chosen.path, reader.metadata.num_rows, chosen.rows.total)
+            self._readers[task] = reader
+        return reader
 
     def pieces(self, wanted: Projection, growth: Growth | None = None) -> Iterator[Piece]:
         """All pieces of the plan in order."""
@@ -398,14 +398,14 @@ class Work:
     def _one_pass(self, pieces: Sequence[Piece], wanted: Projection) -> pa.Table:
         """Fetch all columns at once; columns without a test are decoded only up to the last match."""
         began = time.perf_counter()
-        places = self._places(pieces)
-        found = [reader.fetch(group, rows, self.both) for reader, group, rows in places]
-        if len(found) == 1 and isinstance(found[0], SlicePart) and pieces[0].weight > _DECODE_TWICE:
-            table = self._decode_matching(pieces[0], found[0], wanted)
+        targets = self._targets(pieces)
+        fetched = [reader.fetch(group, rows, self.both) for reader, group, rows in targets]
+        if len(fetched) == 1 and isinstance(fetched[0], SlicePart) and pieces[0].weight > _DECODE_TWICE:
+            table = self._decode_matching(pieces[0], fetched[0], wanted)
             if table is not None:
                 self.log.add("rows", len(pieces[0].rows), time.perf_counter() - began)
                 return table
-        table = decode_all(found, places, self.both)
+        table = decode_all(fetched, targets, self.both)
         self.log.add("rows", table.num_rows, time.perf_counter() - began)
         return self._to_wanted(filtered(table, self._mask(pieces, table)), pieces[0], wanted)
 
@@ -430,15 +430,15 @@ class Work:
         """Read the predicate's columns of all rows, then the other columns of matching rows."""
         phases = self._two_phases(wanted)
         rest = phases.rest
-        found = self._read_all(pieces, None, phases.first, "predicate columns")
-        found, rows = self._matching(pieces, found)
+        table = self._read_all(pieces, None, phases.first, "predicate columns")
+        table, rows = self._matching(pieces, table)
         left = [at for at, mine in enumerate(rows) if len(mine)]
         if rest.paths and left:
             payload = self._read_all(
                 [pieces[at] for at in left], [rows[at] for at in left], rest, "other columns"
             )
-            found = phases.joined(found, payload, wanted)
-        return rows, self._to_wanted(found, pieces[0], wanted)
+            table = phases.joined(table, payload, wanted)
+        return rows, self._to_wanted(table, pieces[0], wanted)
 
     def _matching(self, pieces: Sequence[Piece], table: pa.Table) -> tuple[pa.Table, list[RowSet]]:
         """The matching rows of a table, and their positions in each piece's row group."""
@@ -456,11 +456,11 @@ class Work:
         """The columns to read of all rows, and those to read of matching rows."""
         key = (TwoPhases, wanted.paths, self.tested)
         cache = self.plan.files.cache
-        found: TwoPhases | None = cache.get(key)
-        if found is None or found.schema is not self.schema:
-            found = TwoPhases.of(self.schema, self.tested, wanted)
-            cache.put(key, found, _PHASES_WEIGHT)
-        return found
+        phases: TwoPhases | None = cache.get(key)
+        if phases is None or phases.schema is not self.schema:
+            phases = TwoPhases.of(self.schema, self.tested, wanted)
+            cache.put(key, phases, _PHASES_WEIGHT)
+        return phases
 
     def stream(self, piece: Piece) -> Generator[pa.Table]:
         """The matching rows of a piece, batch by batch."""
@@ -487,9 +487,9 @@ class Work:
             groups = range(piece.group, piece.group + piece.more + 1)
             table = self.reader(piece.task).read_whole(groups, wanted, phase)
         else:
-            places = self._places(pieces, some)
-            found = [reader.fetch(group, rows, wanted, phase) for reader, group, rows in places]
-            table = decode_all(found, places, wanted)
+            targets = self._targets(pieces, some)
+            fetched = [reader.fetch(group, rows, wanted, phase) for reader, group, rows in targets]
+            table = decode_all(fetched, targets, wanted)
         self.log.add(phase, table.num_rows, time.perf_counter() - began)
         return table
 
@@ -503,14 +503,14 @@ class Work:
             deleted = self.plan.tasks[piece.task].deleted
             last = first + len(piece.rows) if len(pieces) > 1 else len(table)
             for anti in deleted:
-                places = partial(self._positions, piece, skipped, last - first)
+                positions = partial(self._positions, piece, skipped, last - first)
                 part = table.slice(first, last - first)
-                mask[first:last] &= ~anti.deleted(part, self.plan.files, places)
+                mask[first:last] &= ~anti.deleted(part, self.plan.files, positions)
             first = last
         self.log.add("filter", int(np.count_nonzero(mask)), time.perf_counter() - began)
         return mask
 
-    def _places(
+    def _targets(
         self, pieces: Sequence[Piece], some: Sequence[RowSet] | None = None
     ) -> list[tuple[FileReader, int, RowSet]]:
         """Reader, row group and rows of each piece."""
@@ -604,14 +604,14 @@ def count_rows(plan: ScanPlan) -> int:
     work = Work(plan.changed(tasks=open_tasks, projection=nothing))
 
     def matching(pieces: Sequence[Piece]) -> int:
-        found = work.tables(pieces)
-        return len(found) if isinstance(found, pa.Table) else sum(map(len, found))
+        tables = work.tables(pieces)
+        return len(tables) if isinstance(tables, pa.Table) else sum(map(len, tables))
 
     pieces = ((piece,) for piece in work.pieces(work.both))
     threads, budget = plan.hints.threads, plan.options.memory
     total = proven
-    for found in stream(matching, pieces, threads=threads, weigh=work.weigh, budget=budget):
-        total += found
+    for rows in stream(matching, pieces, threads=threads, weigh=work.weigh, budget=budget):
+        total += rows
         if plan.limit is not None and total >= plan.limit:
             return plan.limit
     return total
