@@ -246,7 +246,7 @@ def _profile(requested: str | None) -> tuple[dict[str, str], str]:
         headings = (h for h in config if h == "default" or h.startswith("profile "))
         profiles = sorted({*credentials, *(h.removeprefix("profile ") for h in headings)})
         raise ReadError(
-            f"there is no AWS profile {name!r}",
+            f"AWS profile {name!r} does not exist",
             path=str(_profile_files()[0]),
             hint=f"set AWS_PROFILE to one of {', '.join(profiles)}" if profiles else "unset AWS_PROFILE",
         )

@@ -149,7 +149,7 @@ def check_key(key: str, root: str, error: type[FileError] = ReadError) -> str:
     skipstone.errors.ReadError: /lake: key 'day=1/../../b' is not below the root (...)
     """
     if _OUTSIDE.search(key) is not None:
-        hint = "the file that refers to this key is damaged or forged"
+        hint = "check the file that refers to this key: it is damaged or forged"
         raise error(f"key {key[:_SHOWN]!r} is not below the root", path=root, hint=hint)
     return key
 

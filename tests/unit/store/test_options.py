@@ -132,7 +132,7 @@ def test_a_profile_gives_keys_region_and_endpoint(
     monkeypatch.delenv("AWS_PROFILE")
     assert count(uri, storage_options={"profile": "dev"}) == 2
     monkeypatch.setenv("AWS_PROFILE", "prod")
-    assert re.search(r"config: there is no AWS profile 'prod' \(.*dev, parts, whole\)", refusal(uri))
+    assert re.search(r"config: AWS profile 'prod' does not exist \(.*dev, parts, whole\)", refusal(uri))
     monkeypatch.setenv("AWS_PROFILE", "dev")
     assert count(uri) == 2
     # What is given, or set, stands before it.
