@@ -71,13 +71,13 @@ def test_explain_tells_it(spark: SparkSession, lake: Path) -> None:
     for words in ("driver", "is faster than starting a job"):
         assert words in text
         assert words in page
-    assert use(scan, spark, "slices")["why"] == "asked for"
+    assert use(scan, spark, "slices")["why"] == "requested"
     assert json.loads(scan.explain(format="json")).get("spark") is None
 
 
 def test_what_is_refused(spark: SparkSession, lake: Path) -> None:
     scan = sk.open(lake).scan("id = 7")
-    with pytest.raises(UsageError, match=r"route='fast'"):
+    with pytest.raises(UsageError, match=r"unknown route 'fast'"):
         scan.to_spark(spark, route="fast")
     for odd in ("id + 1 = 8", "length(text) = 6"):
         with pytest.raises(UsageError, match=CANT):
