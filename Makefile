@@ -59,7 +59,7 @@ bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.ingest
 
 docs: setup  ## build the documentation site
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock: setup  ## record the installed versions in requirements-dev.lock
 	$(BIN)/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools > requirements-dev.lock

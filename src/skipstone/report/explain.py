@@ -334,8 +334,8 @@ def _run(said: str, work: str, phases: Sequence[Phase]) -> ReportNode:
 
 
 def _work(run: Run | AggregateRun) -> str:
-    pieces = f"{plural(run.pieces, 'piece')} of row groups" if run.pieces else "no row group"
-    return f"read {pieces} in {cost(run.requests, run.bytes)}"
+    parts = plural(run.pieces, "part of a row group", "parts of row groups") if run.pieces else "nothing"
+    return f"read {parts} in {cost(run.requests, run.bytes)}"
 
 
 # -- aggregations ------------------------------------------------------------------------------

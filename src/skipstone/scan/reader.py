@@ -50,6 +50,7 @@ _WORTH_A_FOOTER = 8 * 1024 * 1024
 _STEP = 65_536
 # Records of a run that are buffered before they are summed.
 _MANY_RECORDS = 4_096
+_PHASES = ("sort keys", "predicate columns", "rows", "filter", "other columns")
 
 
 class Log:
@@ -76,7 +77,7 @@ class Log:
             self.phases()
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases, ordered by when each first ended."""
+        """The phases in the order in which a row passes through them."""
         with self._lock:
             phases = self._phases
             while self._done:
@@ -90,7 +91,7 @@ class Log:
                 requests = old.requests + len(coalesce(ranges, gap).requests)
                 size = old.bytes + sum([stop - start for start, stop in ranges])
                 phases[name] = Phase(name, old.rows, requests, size, old.seconds)
-            return tuple(phases.values())
+            return tuple(phases[name] for name in _PHASES if name in phases)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

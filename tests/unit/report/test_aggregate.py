@@ -61,7 +61,7 @@ class TestText:
             │     for  quantile(device, 0.5)
             │     why  exact quantiles need every value
             └─ ran         598,112 rows read and aggregated on 2 threads, 84.1 ms
-                  read 26 pieces of row groups in 31 requests, 4.8 MB
+                  read 26 parts of row groups in 31 requests, 4.8 MB
                   phase     rows  requests   bytes     time
                   plan   600,000         0     0 B   4.2 ms
                   read   598,112        31  4.8 MB  71.2 ms
@@ -193,7 +193,7 @@ class TestHtml:
             "answered from row groups",
             "exact quantiles need every value",
             "598,112 rows read and aggregated on 2 threads, 84.1 ms",
-            "read 26 pieces of row groups in 31",
+            "read 26 parts of row groups in 31",
         ):
             assert fact in text
 

@@ -126,7 +126,7 @@ def test_the_facts_are_there() -> None:
         "7 of 4,380 files",
         "late: about 1 row in 2,000 matches, and 3 columns can wait",
         "212 rows in 7 batches, 418 ms",
-        "read 11 pieces of row groups in 35 requests, 1.7 MB",
+        "read 11 parts of row groups in 35 requests, 1.7 MB",
         "predicate columns",
         "251 dropped by bounds",
         "index: stale for 3 files, read from their footers",

@@ -48,7 +48,7 @@ def test_analyzed() -> None:
         │     with  4 threads, route slice, batches of up to 65,536 rows
         │     cost  metadata read: 143 requests, 7.4 MB
         └─ ran            212 rows in 7 batches, 418 ms
-              read 11 pieces of row groups in 35 requests, 1.7 MB
+              read 11 parts of row groups in 35 requests, 1.7 MB
               phase                rows  requests     bytes     time
               plan               61,000       143    7.4 MB   257 ms
               predicate columns     212        22    1.2 MB   110 ms
