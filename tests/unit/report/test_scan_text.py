@@ -114,7 +114,7 @@ def test_nothing_kept() -> None:
         ├─ read        nothing to read
         │     rows  no rows left to look at
         └─ ran         0 rows in 0 batches, 400 µs
-              read no row group in 0 requests, 0 B
+              read nothing in 0 requests, 0 B
         """)
 
 
