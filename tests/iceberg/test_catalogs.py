@@ -160,7 +160,7 @@ def test_a_writer_elsewhere_is_seen_after_a_refresh(tmp_path: Path) -> None:
 
 
 def test_a_table_without_its_catalog_is_pointed_to_one() -> None:
-    with pytest.raises(ReadError, match="give its catalog"):
+    with pytest.raises(ReadError, match="pass catalog= to open a table"):
         sk.open("db.events")
     with pytest.raises(ReadError) as caught:
         sk.open("no/such/events.parquet")

@@ -138,7 +138,7 @@ def test_a_refresh_reads_the_new_manifests_and_files_only(
     reads = watch(monkeypatch)
     reads.restart()
     report = lake.index.refresh(engine="local")
-    assert (report.indexed, report.kept) == (1, 1)
+    assert (report.indexed, report.already_indexed) == (1, 1)
     assert len(reads.manifests) == 1
     assert reads.data == {file.path for file in lake.files} - before
     reads.restart()

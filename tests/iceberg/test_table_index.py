@@ -195,7 +195,7 @@ def test_build_status_and_drop(tmp_path: Path) -> None:
     lake = sk.open(maker.metadata_location)
     assert lake.index.coverage is None
     report = lake.index.build(engine="local")
-    assert (report.indexed, report.kept, report.skipped) == (3, 0, ())
+    assert (report.indexed, report.already_indexed, report.skipped) == (3, 0, ())
     status = lake.index.status()
     assert (status.files, status.covered, status.stale) == (3, 3, 0)
     folder = tmp_path / FOLDER
@@ -272,22 +272,22 @@ def test_a_refresh_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
         return sk.open(maker.metadata_location).index.refresh(engine="local")
 
     report = refresh()
-    assert (report.indexed, report.kept) == (0, 6)
+    assert (report.indexed, report.already_indexed) == (0, 6)
     assert not reads.manifests | reads.data
     maker.append(some(60, 90), merge=False)
     report = refresh()
-    assert (report.indexed, report.kept) == (3, 6)
+    assert (report.indexed, report.already_indexed) == (3, 6)
     assert reads.manifests == {m.path for m in maker.head().manifests} - known  # type: ignore[union-attr]
     assert reads.data == {one.file.path for one in maker.live()} - old
     # Position deletes change no data file: one manifest is new, and no file is looked at.
     maker.delete_positions(maker.places()[:4], scope="partition", merge=False)
     report = refresh()
-    assert (report.indexed, report.kept) == (0, 9)
+    assert (report.indexed, report.already_indexed) == (0, 9)
     assert len(reads.manifests) == 1
     assert not reads.data
     maker.remove_files(old)
     report = refresh()
-    assert (report.indexed, report.kept, report.dropped) == (0, 3, 6)
+    assert (report.indexed, report.already_indexed, report.dropped) == (0, 3, 6)
     assert not reads.data
 
 

@@ -38,3 +38,4 @@ def test_snippets_run(
     finally:
         for query in spark.streams.active:
             query.stop()
+        spark.catalog.dropTempView("events")

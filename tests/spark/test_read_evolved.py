@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import skipstone as sk
 from tests.spark._questions import DAY, NULLS, REAL, TEXT, WHOLE, Kind, Questions
 from tests.spark._reads import FORCED, ROUTES, SOURCES, World, world
 
@@ -96,6 +97,17 @@ def test_some_questions(spark: SparkSession, tmp_path: Path, name: str) -> None:
     made.check(texts[:1], FORCED, ["f", "v"])
     made.check(texts[4:], SOURCES)
     assert made.taken["reader"] >= 4
+
+
+@pytest.mark.parametrize("columns", [["f", "v"], ["day", "v"], ["v", "place", "rid"]])
+def test_columns_are_those_requested(spark: SparkSession, tmp_path: Path, columns: list[str]) -> None:
+    partitioned(tmp_path)
+    scan = sk.open(tmp_path).scan("v = 3 or f < 10", columns=columns)
+    frames = [scan.to_spark(spark, route=route) for route in FORCED]
+    assert [frame.columns for frame in frames] == [columns] * 3
+    expected = sorted(map(str, frames[0].collect()))
+    assert len(expected) > 20
+    assert [sorted(map(str, frame.collect())) for frame in frames[1:]] == [expected] * 2
 
 
 @pytest.mark.slow

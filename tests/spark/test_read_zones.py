@@ -84,7 +84,7 @@ def test_the_reader_is_not_for_other_zones(
     assert '"route": "reader"' in opened.scan(text).explain(format="json", session=spark)
     other = opened.scan(sk.parse(text, tz="Asia/Kolkata"))
     assert '"route": "slices"' in other.explain(format="json", session=spark)
-    with pytest.raises(UsageError, match="zone Asia/Kolkata, the session's is UTC"):
+    with pytest.raises(UsageError, match="time zone is Asia/Kolkata, the session's is UTC"):
         other.to_spark(spark, route="reader")
 
 

@@ -157,6 +157,9 @@ def _reader_frame(
     if plan.schemas.partition:
         reader = reader.option("basePath", f"file://{plan.files.store.uri}")
     frame = reader.parquet(*[f"file://{_GLOB.sub(_ESCAPED, task.path)}" for task in plan.tasks])
+    if plan.schemas.partition:
+        # Spark appends all partition columns, requested or not.
+        frame = frame.select(*[quote_path((name,)) for name in schema.names])
     return frame if choice.condition is None else frame.where(choice.condition)
 
 

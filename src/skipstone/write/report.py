@@ -87,7 +87,7 @@ class PipelineReport(Reported):
     Examples:
         >>> import skipstone as sk
         >>> report = sk.ingest_new("events", "again", cluster_by=["event_id"])
-        >>> report.new, report.known, len(report.batches)
+        >>> report.new, report.already_ingested, len(report.batches)
         (4, 0, 1)
     """
 

@@ -445,7 +445,7 @@ def test_a_query_log(lake: sk.Lake, tmp_path: Path) -> None:
     assert (advice["id"].used, advice["user"].used) == (2, 4)
     assert [refused.line for refused in advice.refused] == [8, 9, 10, 11, 12, 13]
     reasons = " ".join(refused.reason for refused in advice.refused)
-    assert "no such column" in reasons
+    assert "unknown column" in reasons
     assert "exactly one table" in reasons
     assert lake.index.advise(str(log)) == advice
 

@@ -183,7 +183,7 @@ def test_a_refresh_lists_on_the_engine(tmp_path: Path, monkeypatch: pytest.Monke
 
     report = lake.index.refresh(engine=Watched())
     assert calls[:2] == ["_list", "index_group"]
-    assert (report.indexed, report.kept, report.dropped) == (1, 79, 1)
+    assert (report.indexed, report.already_indexed, report.dropped) == (1, 79, 1)
     assert lake.entries == sk.open(tmp_path).entries
     assert lake.scan("id = 999").count() == 1
     assert lake.scan("id = 80").count() == 0

@@ -118,7 +118,7 @@ class Advice(Reported):
     layouts: tuple[LayoutAdvice, ...]
     """Those that would read less, the best first."""
     arguments: tuple[str, ...] = ()
-    """The lake as arguments of the command line; by default its location."""
+    """The lake as arguments of the command line; by default its location, or TABLE for a table."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -152,7 +152,8 @@ class Advice(Reported):
     def commands(self) -> tuple[str, ...]:
         """Commands that follow the advice; the command line can't rewrite tables."""
         build = {"--columns": self.columns, "--blooms": self.blooms}
-        lake = self.arguments or (self.lake,)
+        # A table's directory can't be opened without its catalog, which only the caller knows.
+        lake = self.arguments or ("TABLE" if self.is_table else self.lake,)
         found = [["skipstone", "index", "build", *lake, *_options(build)]] if any(build.values()) else []
         if self.layouts and not self.is_table:
             best = self.layouts[0]
