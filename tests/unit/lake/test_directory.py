@@ -227,7 +227,7 @@ def test_odd_questions(tmp_path):
     with pytest.raises(ParseError):
         lake.scan("s = '\ud800'").to_arrow()
     for wrong in (None, lake.scan()):
-        with pytest.raises(UsageError, match="pass the result of scan.plan"):
+        with pytest.raises(UsageError, match="pass the result of"):
             sk.execute(wrong)
     with pytest.raises(UsageError, match="columns"):
         sk.execute(lake.scan().plan(), columns=5)
