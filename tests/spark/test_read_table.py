@@ -422,7 +422,7 @@ def test_what_does_not_go_together(spark: SparkSession, shop: Shop) -> None:
     with pytest.raises(SkipstoneError, match=r"v9\.metadata\.json"):
         SkipstoneSource({"path": str(shop.path / "v9.metadata.json")}).schema()
     asked = spark.read.format("skipstone").schema("id bigint, other string")
-    with pytest.raises(PySparkException, match="are options of directories"):
+    with pytest.raises(PySparkException, match="schema differs from the table"):
         asked.option("catalog", str(shop.path)).load("db.t").count()
 
 
