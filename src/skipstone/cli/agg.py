@@ -96,7 +96,8 @@ class IdOptions:
         _members(
             "--id-column",
             metavar="COLUMN",
-            help="Column of the ids. Default: ids are row numbers of the lake from 0, files sorted by path.",
+            help="Column that contains the ids. Default: ids are row numbers in the lake, from 0, with files "
+            "sorted by path.",
         ),
     ] = None
 
@@ -129,8 +130,8 @@ def agg(
         str,
         typer.Argument(
             metavar="FUNCTIONS",
-            help='Aggregates, as after SELECT: "count(*), sum(amount) as total". Functions: count, sum, min, '
-            "max, avg, var, var_pop, stddev, stddev_pop, approx_distinct, median, quantile(x, 0.9), "
+            help='Aggregates, as in a SELECT list: "count(*), sum(amount) as total". Functions: count, sum, '
+            "min, max, avg, var, var_pop, stddev, stddev_pop, approx_distinct, median, quantile(x, 0.9), "
             "approx_quantile(x, 0.9), histogram(x, 10), first(x, ts), last(x, ts). Write lists as "
             "array(0.5, 0.9).",
         ),

@@ -89,7 +89,7 @@ def build(
         _content(
             "--ids",
             metavar="A,B",
-            help="Id columns; `agg` with sets of ids doesn't read an id column that counts up row by row.",
+            help="Id columns for `agg --ids`; where ids are consecutive, `agg` doesn't read the id column.",
             show_default=False,
         ),
     ] = None,
@@ -216,7 +216,7 @@ index = typer.Typer(
     name="index",
     no_args_is_help=True,
     add_completion=False,
-    help="Manage the index of a lake, which replaces reads of file footers.",
+    help="Manage the index of a lake, which lets queries plan without reading file footers.",
     epilog=EXIT_CODES,
 )
 for _command in (build, refresh, status, advise, drop):

@@ -124,7 +124,7 @@ class LayoutOptions:
         _layout(
             "--queries",
             metavar="FILE",
-            help="Query log, as for `index advise`; adds bloom filters where they pay.",
+            help="Query log, as for `index advise`; adds bloom filters that make these queries faster.",
         ),
     ] = None
 
@@ -200,7 +200,7 @@ def ingest(
     layout: LayoutOptions,
     spark: ClusterOptions,
 ) -> None:
-    """Ingest the new files of a source: lay them out for skipping, publish them at once, and index them.
+    """Ingest new files from a source: cluster their rows, publish them atomically, and index them.
 
     Runs on Spark. Files that were ingested before are skipped.
     """

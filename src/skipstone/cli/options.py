@@ -99,7 +99,9 @@ FormatOption = Annotated[
 ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--columns", metavar="A,B,S.X", help='Columns to use; repeatable. Quote a name with a comma: "a,b".'
+        "--columns",
+        metavar="A,B,S.X",
+        help='Columns to include; repeatable. Quote a name that contains a comma: "a,b".',
     ),
 ]
 DialectOption = Annotated[
@@ -108,7 +110,9 @@ DialectOption = Annotated[
         "--dialect", metavar="NAME", help="SQL dialect of --where: spark, hive, trino, presto or duckdb."
     ),
 ]
-ZoneOption = Annotated[str, typer.Option("--tz", metavar="ZONE", help="Time zone of timestamps without one.")]
+ZoneOption = Annotated[
+    str, typer.Option("--tz", metavar="ZONE", help="Time zone for timestamps that have none.")
+]
 SkippingOption = Annotated[
     bool, reading("--skipping/--no-skipping", help="Skip data that metadata rules out.")
 ]
@@ -126,7 +130,7 @@ StayOption = Annotated[
     bool,
     reading(
         "--stay-below-root",
-        help="Reject links and table paths that lead out of the lake; use it for untrusted lakes.",
+        help="Reject links and table paths that point outside the lake; use it for untrusted lakes.",
     ),
 ]
 StorageOption = Annotated[
@@ -135,9 +139,9 @@ StorageOption = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, which appears only when complete."),
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE atomically."),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the file of --output.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")]
 EngineOption = Annotated[
     EngineName,
     working("--engine", help="Where to run: spark (a cluster, or Spark on this machine) or local (threads)."),

@@ -92,8 +92,8 @@ def guarded() -> Iterator[None]:
 def check_file(path: str, instead: str) -> None:
     """Reject a directory; the hint names the commands for one."""
     if Path(path).is_dir():
-        hint = f"name one of its files, or use {instead} for the directory"
-        raise ReadError("is a directory, not a Parquet file", path=path, hint=hint)
+        hint = f"pass one of its files, or use {instead} for the directory"
+        raise ReadError("path is a directory, not a Parquet file", path=path, hint=hint)
 
 
 def emit(text: str) -> None:

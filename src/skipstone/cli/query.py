@@ -211,7 +211,7 @@ def count(
     cluster: ClusterOptions,
     reading: ReadOptions,
 ) -> None:
-    """Count the matching rows; rows that metadata proves are not read."""
+    """Count the matching rows, from metadata where possible."""
     # A scan counts on its own threads, within its own memory limit.
     arguments = engine_arguments(engine, cluster, reading.threads)
     work: dict[str, Any] = {} if engine is EngineName.LOCAL else arguments

@@ -255,7 +255,7 @@ class LakeIndex:
         except BadIndex as error:
             raise CorruptFileError(error.reason, path=self.uri, hint="build the index again") from error
         if not manifest.spec:
-            raise UsageError("no index to refresh", path=self.uri, hint="build one first")
+            raise UsageError("no index to refresh", path=self.uri, hint="build the index first")
         return self.with_lake_names(manifest.spec)
 
     def with_lake_names(self, stored: Mapping[str, Any]) -> dict[str, Any]:

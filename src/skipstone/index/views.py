@@ -105,7 +105,7 @@ def _branches(status: IndexStatus) -> Iterator[ReportNode]:
     total = status.sizes.total
     names = [field.name for field in fields(status.sizes)]
     sizes = [(_CONTENT.get(name, name.replace("_", " ")), getattr(status.sizes, name)) for name in names]
-    old = f"and {size(status.old_bytes)} of earlier versions, retained for a while for their readers"
+    old = f"and {size(status.old_bytes)} of earlier versions, retained for readers that still use them"
     content = table(
         sorted((pair for pair in sizes if pair[1]), key=lambda pair: -pair[1]),
         TableColumn("", lambda pair: pair[0]),
@@ -196,8 +196,8 @@ def _done(report: IndexReport) -> str:
 
 _SHOWN_ADVICE, _SHOWN_LAYOUTS = 30, 6
 _EXPLAINED = (
-    "Skips are shares of rows: today's from the bounds of the sampled files, a layout's from the bounds of "
-    "the sampled rows in that order, with pages and row groups of today's size."
+    "Percentages are shares of rows skipped: today's are measured on the bounds of the sampled files, those of "
+    "a layout on the sampled rows in that order, with pages and row groups of the current size."
 )
 
 
@@ -235,7 +235,7 @@ def advice_tree(advice: Advice) -> ReportNode:
             layouts,
             Code(advice.commands),
             Text(_EXPLAINED, "dim", 4),
-            Items("not understood", [str(refused) for refused in advice.refused]),
+            Items("not parsed", [str(refused) for refused in advice.refused]),
         )
     )
 
@@ -243,8 +243,8 @@ def advice_tree(advice: Advice) -> ReportNode:
 def _sampled(advice: Advice) -> str:
     queries = plural(advice.understood, "query", "queries")
     if advice.synthetic:
-        queries = "no queries, so values and ranges of every column"
-    refused = f", {count(len(advice.refused))} not understood" if advice.refused else ""
+        queries = "no queries: tried values and ranges of every column"
+    refused = f", {count(len(advice.refused))} not parsed" if advice.refused else ""
     files = f"{count(advice.sampled)} of {plural(advice.files, 'file')}"
     rows = f"{count(advice.sampled_rows)} of {plural(advice.rows, 'row')}"
     today = f"{percent(advice.skips, 1)} skipped today"

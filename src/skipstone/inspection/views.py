@@ -79,7 +79,7 @@ def _file_facts(file: FileInspection) -> list[tuple[str, str]]:
     largest = int(metadata.row_group_rows.max()) if metadata.row_group_count else 0
     total = size(metadata.size) if metadata.size is not None else "unknown"
     plain = sum(group.total_byte_size or 0 for group in metadata.row_groups)
-    ratio = f", {plain / data:.1f} times smaller" if data and plain else ""
+    ratio = f", {plain / data:.1f} × smaller" if data and plain else ""
     return [
         ("rows", f"{count(metadata.num_rows)} in {groups} of up to {count(largest)}"),
         ("size", f"{total}: data {size(data)}, footer {size(metadata.footer_size)}"),
@@ -130,12 +130,12 @@ def _clustering(file: FileInspection) -> NodeTable:
         file.columns,
         text("column", lambda column: column.leaf.name),
         TableColumn("row groups", lambda column: _layout(column.row_group_clustering)),
-        number("= keeps", lambda column: _depth(column.row_group_clustering)),
+        number("= reads", lambda column: _depth(column.row_group_clustering)),
         TableColumn("pages", lambda column: _layout(column.page_clustering), rank=1),
-        number("= keeps", lambda column: _depth(column.page_clustering), rank=1),
+        number("= reads", lambda column: _depth(column.page_clustering), rank=1),
         TableColumn("overlap", _overlap, rank=2),
         notes=(
-            "= keeps: units that an equality on the column reads on average",
+            "= reads: average number of units that `column = value` reads",
             "overlap: the share of units that covers each part of the column's range",
         ),
     )
@@ -216,18 +216,18 @@ def table_tree(inspected: TableInspection) -> ReportNode:
         ("columns", columns),
         ("partitioning", _specs(inspected)),
         ("deletes", _deletes(inspected) if inspected.deletes else None),
-        ("sizes of data files", _sizes(inspected)),
+        ("data file sizes", _sizes(inspected)),
     )
 
 
 def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
     snapshot, committed = "none yet", ""
     if (entry := inspected.entry) is not None:
-        which = "the current one" if inspected.snapshot_is_current else "not the current one"
+        which = "the current snapshot" if inspected.snapshot_is_current else "not the current snapshot"
         refs = f" ({', '.join(map(str, entry.refs))})" if entry.refs else ""
         snapshot = f"{entry.id}{refs}, {which} of {count(inspected.snapshots)}"
         committed = f"{_when(entry.at)} UTC" + (f" by {entry.operation}" if entry.operation else "")
-    older = "" if inspected.schema_is_current else ", not the current one"
+    older = "" if inspected.schema_is_current else ", not the current schema"
     manifests = [
         f"{count(one.manifests)} of {_CONTENTS[one.content]}, {size(one.bytes)}"
         for one in inspected.manifests
@@ -243,7 +243,7 @@ def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
         ("rows", f"{count(inspected.rows)}{deleted}"),
         ("size", f"{size(inspected.bytes)} in {plural(inspected.files, 'data file')}"),
         ("schema", f"{inspected.schema_id}{older}: {plural(len(inspected.columns), 'field')}"),
-        ("sorted by", ", ".join(inspected.sort_order) or "nothing"),
+        ("sort order", ", ".join(inspected.sort_order) or "none"),
         ("manifests", "; ".join(manifests) or "none"),
         ("metadata read", cost(inspected.requests, inspected.bytes_read)),
     ]
@@ -309,13 +309,13 @@ def snapshots_tree(listed: SnapshotList) -> ReportNode:
     snapshots = table(
         listed.snapshots,
         number("snapshot", lambda one: (f"* {one.id}", "kept") if one.current else str(one.id)),
-        TableColumn("when (UTC)", lambda one: _when(one.at)),
+        TableColumn("committed (UTC)", lambda one: _when(one.at)),
         text("operation", lambda one: one.operation, rank=1),
         number("files", lambda one: _change(one, "files"), rank=4, optional=True),
         number("rows", lambda one: _change(one, "rows"), rank=2, optional=True),
         number("delete files", lambda one: _change(one, "delete_files"), rank=5, optional=True),
         number("total", lambda one: one.total_rows, rank=3, optional=True),
-        text("names", lambda one: ", ".join(map(str, one.refs)), rank=1),
+        text("refs", lambda one: ", ".join(map(str, one.refs)), rank=1),
         notes=("* marks the current snapshot",),
     )
     return ReportNode(body=(snapshots,))

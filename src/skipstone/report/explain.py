@@ -69,7 +69,7 @@ def prune_tree(trace: Trace) -> ReportNode:
         children=tuple(_level(level, costs=False) for level in trace.levels),
         tail=(
             Text(rows, "bold", 1, aside=f"metadata read: {cost(trace.requests, trace.bytes)}"),
-            Items("not judged", trace.unsupported),
+            Items("not prunable", trace.unsupported),
             Items("notes", [_note(note) for note in trace.notes]),
         ),
     )
@@ -99,7 +99,7 @@ def scan_tree(trace: ScanTrace) -> ReportNode:
             ("run time", duration(run.seconds), f"{plural(run.rows, 'row')}, {_work(run)}") if run else None,
         ),
         children=(*(_level(level) for level in trace.levels), _read(trace), _scan_run(run) if run else None),
-        tail=(Items("not judged", trace.unsupported), Items("notes", _notes(trace))),
+        tail=(Items("not prunable", trace.unsupported), Items("notes", _notes(trace))),
     )
 
 
@@ -114,7 +114,7 @@ def aggregate_tree(trace: AggregateTrace) -> ReportNode:
         "code",
         body=(
             Text(f"{', '.join(trace.functions)}{groups}"),
-            Text("" if trace.cached else "use_cached is off: every row that may count is read"),
+            Text("" if trace.cached else "use_cached is off: every row that may qualify is read"),
             *_about(scan),
         ),
         figures=(
@@ -131,7 +131,7 @@ def aggregate_tree(trace: AggregateTrace) -> ReportNode:
             _aggregate_run(run) if run else None,
         ),
         legend=_LEGEND,
-        tail=(Items("not judged", scan.unsupported), Items("notes", [*trace.notes, *_notes(scan)])),
+        tail=(Items("not prunable", scan.unsupported), Items("notes", [*trace.notes, *_notes(scan)])),
     )
 
 
@@ -302,7 +302,7 @@ def _how(trace: ScanTrace) -> Iterator[tuple[str, str]]:
     """The condition that is tested on rows, and how rows are read."""
     hints = trace.hints
     threads, rows = plural(hints.threads, "thread"), plural(hints.batch_rows, "row")
-    yield "test", trace.residual or "nothing left to test"
+    yield "test", trace.residual or "none: every row is proven to match"
     yield "how", f"{hints.materialise}: {hints.why}" if hints.why else hints.materialise
     yield "with", f"{threads}, route {hints.route}, batches of up to {rows}"
     yield "spark", _spark(trace.spark) if trace.spark is not None else ""
@@ -377,8 +377,8 @@ def _counting(trace: AggregateTrace) -> str:
     if trace.rows == 0:
         return f"none of {_rows_seen(scan)} can count"
     if trace.rows == scan.rows:
-        return f"all {_rows_seen(scan)} may count"
-    return f"{count(trace.rows)} of {_rows_seen(scan)} may count ({percent(trace.rows, scan.rows)})"
+        return f"all {_rows_seen(scan)} may qualify"
+    return f"{count(trace.rows)} of {_rows_seen(scan)} may qualify ({percent(trace.rows, scan.rows)})"
 
 
 def _column(use: ColumnUse, trace: AggregateTrace) -> ReportNode:

@@ -81,7 +81,7 @@ def answer_tree(
 ) -> ReportNode:
     """The answers of an aggregation, and the rows that were read for them."""
     rows, read = plural(trace.rows, "row"), trace.rows_read
-    said = f"read {count(read)} of {rows} that may count" if read else f"{rows} answered from metadata"
+    said = f"read {count(read)} of {rows} that may qualify" if read else f"{rows} answered from metadata"
     blocks = answer_blocks(answer, bounds, grouped=bool(trace.group_by))
     return ReportNode(body=(*blocks, Text(said, "bold", 1, aside=aside)))
 

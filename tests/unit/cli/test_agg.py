@@ -75,7 +75,9 @@ class TestText:
             last        9       int64
             avg(id)     4.5     float64
             """)
-        assert re.fullmatch(r"read 1?\d\d of \d+ rows that may count · \d+ requests?, [\d.]+ kB · .*s", last)
+        assert re.fullmatch(
+            r"read 1?\d\d of \d+ rows that may qualify · \d+ requests?, [\d.]+ kB · .*s", last
+        )
 
     def test_groups(self, run: Run, hive: Path) -> None:
         done = run("agg", hive, "count(*), max(price)", "--group-by", "year, kind", "--where", "id <> 399")
@@ -179,7 +181,7 @@ class TestPrograms:
         }
         assert list(bounds) == ["approx_distinct(id)"]
         assert bounds["approx_distinct(id)"]["lower"] <= 1990 <= bounds["approx_distinct(id)"]["upper"]
-        # Of 2,000 rows that may count those of one row group are read, as sketches are of row groups.
+        # Of 2,000 rows that may qualify those of one row group are read, as sketches are of row groups.
         assert (found["rows"], found["from_metadata"], found["read"]) == (2000, 1900, 100)
         assert found["files"] == 4
         assert found["requests"] > 0
@@ -289,7 +291,7 @@ class TestStream:
         tables = done.stdout.split("function")[1:]
         assert len(tables) > 1
         assert re.search(r"\d+ % of rows, [\d,]+ rows to go\n", tables[0])
-        assert "read 1,600 of 1,600 rows that may count" in tables[-1]
+        assert "read 1,600 of 1,600 rows that may qualify" in tables[-1]
 
     def test_wrong_usage(self, run: Run, hive: Path, tmp_path: Path, words: Callable[[str], str]) -> None:
         for more, said in (

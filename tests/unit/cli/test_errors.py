@@ -31,7 +31,7 @@ class TestFiles:
         done = run(*command, tmp_path)
         assert done.exit_code == Exit.FILE
         assert done.stderr.startswith(
-            f"error: {tmp_path}: is a directory, not a Parquet file; hint: name one of its files"
+            f"error: {tmp_path}: path is a directory, not a Parquet file; hint: pass one of its files"
         )
 
     def test_not_parquet(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class TestRefresh:
     def test_without_an_index(self, run: Run, lake: Path) -> None:
         done = run("index", "refresh", lake, *LOCAL)
         assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
-        assert "no index to refresh; hint: build one first" in done.stderr
+        assert "no index to refresh; hint: build the index first" in done.stderr
 
     def test_a_damaged_manifest(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)

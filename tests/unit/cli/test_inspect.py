@@ -50,14 +50,14 @@ def test_text(run: Run, events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         place.tags.list.element  –       –           0        –
         """)
     assert found["clustering"] == dedent("""
-        column                   row groups      = keeps  pages            = keeps  overlap
+        column                   row groups      = reads  pages            = reads  overlap
         id                       sorted       1.0 (25 %)  sorted       1.0 (6.2 %)  ▁▁▁▁▁▁▁▁▁▁▁▁
         mixed                    random      4.0 (100 %)  overlapping  11.0 (69 %)  ▄▅▅▆▇▇▇▇▆▅▅▄
         device                   random      4.0 (100 %)  overlapping  10.9 (68 %)  ▄▅▅▆▇▇▇▇▆▅▅▄
         name                     sorted       1.0 (25 %)  sorted       1.0 (6.2 %)  ▁▁▁▁▁▁▁▁▁▁▁▁
         ratio                    sorted       1.0 (25 %)  sorted       1.0 (6.2 %)  ▁▁▁▁▁▁▁▁▁▁▁▁
         place.tags.list.element  –                        –
-        = keeps: units that an equality on the column reads on average
+        = reads: average number of units that `column = value` reads
         overlap: the share of units that covers each part of the column's range
         """)
 

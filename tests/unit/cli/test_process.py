@@ -139,7 +139,7 @@ def test_answers_improve_in_place(hive: Path) -> None:
     assert status == 0
     assert "\x1b[1A" in text  # back to the line above
     assert "rows to go" in text
-    assert "read 1,600 of 1,600 rows that may count" in plain(text).splitlines()[-1]
+    assert "read 1,600 of 1,600 rows that may qualify" in plain(text).splitlines()[-1]
 
 
 def test_no_progress_in_pipes(hive: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_zone_and_dialect(run: Run, events: Path) -> None:
 def test_what_is_not_judged_is_said(run: Run, events: Path) -> None:
     done = run("prune", events, "--where", "sin(ratio) > 0")
     assert done.exit_code == 0
-    assert "not judged: sin(ratio) > 0" in done.stdout
+    assert "not prunable: sin(ratio) > 0" in done.stdout
 
 
 def test_nothing_matches(run: Run, events: Path) -> None:

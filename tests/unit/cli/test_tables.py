@@ -169,7 +169,7 @@ def test_snapshots(run: Run, warehouse: Path) -> None:
     assert found[2]["refs"] == [{"name": "main", "type": "branch"}]
     lines = run("snapshots", "db.events", "--catalog", warehouse).stdout.splitlines()
     head, *rows, legend = [line.split() for line in lines]
-    assert head == ["snapshot", "when", "(UTC)", "operation", "files", "rows", "total", "names"]
+    assert head == ["snapshot", "committed", "(UTC)", "operation", "files", "rows", "total", "refs"]
     assert [row[-4:] for row in rows[1:]] == [["+10", "30", "tag", "v1"], ["+1", "+5", "35", "main"]]
     assert rows[2][:2] == ["*", str(found[2]["id"])]
     assert legend[0] == "*"
@@ -211,15 +211,15 @@ def test_inspect(run: Run, warehouse: Path) -> None:
         "db.events",
         "columns",
         "partitioning",
-        "sizes of data files",
+        "data file sizes",
     ]
     facts = dict(line.split("  ", 1) for line in parts[0].splitlines()[1:])
     facts = {label: value.strip() for label, value in facts.items()}
     assert facts["location"] == f"file://{warehouse}/db/events"
     assert facts["format"] == "Iceberg version 2"
-    assert facts["snapshot"].endswith(" (main), the current one of 3")
+    assert facts["snapshot"].endswith(" (main), the current snapshot of 3")
     assert facts["rows"] == "35"
-    assert facts["sorted by"] == "ts desc nulls last, id asc nulls first"
+    assert facts["sort order"] == "ts desc nulls last, id asc nulls first"
     assert parts[1].splitlines()[1:] == [
         "id  column      type         null  about",
         " 1  id          long         no",

@@ -70,8 +70,8 @@ NOTHING = replace(ADVICE, by_column=(), layouts=(), refused=(), synthetic=True, 
 
 def test_drawn() -> None:
     assert str(ADVICE) == textwrap.dedent("""\
-        Index ts (8.7 kB); a bloom filter on device (655.4 kB); sorting by device would read 21 × less.
-        s3://lake/events: 13 queries, 1 not understood; 38 % skipped today; sampled 64 of 4,380 files and 100,000 of 438,000,000
+        Index ts (8.7 kB); add a bloom filter on device (655.4 kB); sort by device to read 21 × less.
+        s3://lake/events: 13 queries, 1 not parsed; 38 % skipped today; sampled 64 of 4,380 files and 100,000 of 438,000,000
         rows
 
         column  type           queries  files  row groups  pages  bloom   index   filters  why
@@ -86,15 +86,15 @@ def test_drawn() -> None:
         skipstone index build s3://lake/events --columns ts --blooms device
         skipstone ingest s3://lake/events NEW_LAKE --partition-by day --cluster-by device
 
-        Skips are shares of rows: today's from the bounds of the sampled files, a layout's from the bounds of the sampled rows
-        in that order, with pages and row groups of today's size.
-        not understood: 7: nope = 3: column nope: there is no such column""")  # noqa: E501
+        Percentages are shares of rows skipped: today's are measured on the bounds of the sampled files, those of a layout on
+        the sampled rows in that order, with pages and row groups of the current size.
+        not parsed: 7: nope = 3: column nope: there is no such column""")  # noqa: E501
 
 
 def test_nothing_to_advise() -> None:
     text = str(NOTHING)
     assert text.startswith("Neither an index nor another order of rows would help these queries.")
-    assert "no queries, so values and ranges" in text
+    assert "no queries: tried values and ranges" in text
     assert NOTHING.commands == ()
     assert "skipstone" not in text
 
@@ -151,7 +151,7 @@ def test_html() -> None:
     html = odd._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
-    assert "Not understood (1)" in html
+    assert "Not parsed (1)" in html
 
 
 def test_json() -> None:

@@ -47,7 +47,7 @@ class TestText:
             │     user_id in 20,000 ids (1 run)
             │     not in 12 places of 3 files
             │     825,000 rows proven not to be members
-            ├─ rows        ██████░░░░░░░░░░░░░░  600,000 of 2,000,000 rows may count (30 %)
+            ├─ rows        ██████░░░░░░░░░░░░░░  600,000 of 2,000,000 rows may qualify (30 %)
             │     test  ts >= '2026-01-02 12:00:00'
             ├─ count       █▒▒▒▒▒▒░░░░░░░░░░░░░  reads 10,000 of 600,000 rows (1.7 %)
             │     from  4 files (400,000 rows), 6 row groups (150,000 rows), 16 pages (40,000 rows)
@@ -79,13 +79,13 @@ class TestText:
         assert "├─ population  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  12,000 rows answered from metadata\n" in text
         assert "│     from  1 file (12,000 rows)\n" in text
         assert "│     from  12,000 other rows\n" in text
-        assert "all 12,000 rows may count\n" in text
+        assert "all 12,000 rows may qualify\n" in text
         assert "└─ ran         0 rows read and aggregated on 1 thread, 400 µs\n" in text
         assert "why" not in text
 
     def test_nothing_is_taken_from_metadata(self) -> None:
         text = draw_aggregate(samples.READ)
-        assert "│  use_cached is off: every row that may count is read\n" in text
+        assert "│  use_cached is off: every row that may qualify is read\n" in text
         assert text.endswith("\nnotes: the groups are found in rows")
 
     def test_what_others_read_is_not_counted(self) -> None:
@@ -185,7 +185,7 @@ class TestHtml:
         text = Reader(aggregate_to_html(samples.RAN)).text
         for fact in (
             "count, sum(amount), avg(amount), quantile(device, 0.5) by country",
-            "600,000 of 2,000,000 rows may count (30 %)",
+            "600,000 of 2,000,000 rows may qualify (30 %)",
             "kept 24 of 57 row groups (42 %), 22 entirely inside",
             "user_id in 20,000 ids (1 run)",
             "reads 50,000 of 600,000 rows (8.3 %)",

@@ -154,7 +154,7 @@ def test_a_drop_without_a_reason_shows() -> None:
     [
         (samples.EMPTY, "the lake has no files"),
         (samples.NOTHING, "no rows left to look at"),
-        (samples.EVERYTHING, "nothing left to test"),
+        (samples.EVERYTHING, "none: every row is proven to match"),
         (samples.EVERYTHING, "every row"),
         (samples.EVERYTHING, "all 12,000 rows"),
         (samples.TOP, "amount DESC, id"),
@@ -175,8 +175,10 @@ def test_many_reasons_are_bounded() -> None:
 
 def test_long_lists_are_folded() -> None:
     few, many = ("a",) * 3, ("a",) * 30
-    assert '<details open=""><summary>Not judged (3)' in scan_to_html(replace(samples.HIVE, unsupported=few))
-    assert "<details><summary>Not judged (30)" in scan_to_html(replace(samples.HIVE, unsupported=many))
+    assert '<details open=""><summary>Not prunable (3)' in scan_to_html(
+        replace(samples.HIVE, unsupported=few)
+    )
+    assert "<details><summary>Not prunable (30)" in scan_to_html(replace(samples.HIVE, unsupported=many))
 
 
 def test_page() -> None:

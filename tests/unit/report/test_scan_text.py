@@ -74,8 +74,8 @@ def test_limit_and_order_on_a_narrow_screen() -> None:
               limit  10 rows
               order  amount DESC, id
               cost   metadata read: 1 request, 20.5 kB
-        not judged: soundex(name) = 'M600': soundex can't be judged by
-                      metadata
+        not prunable: soundex(name) = 'M600': soundex can't be judged by
+                        metadata
         """)
 
 
@@ -90,7 +90,7 @@ def test_no_predicate_reads_every_row() -> None:
     text = draw_scan(samples.EVERYTHING)
     assert text.splitlines()[0] == "/data/cities.parquet  every row"
     assert "rows  all 12,000 rows\n" in text
-    assert "test  nothing left to test\n" in text
+    assert "test  none: every row is proven to match\n" in text
     assert "read        ████████████████████  240.0 kB of 240.0 kB (100 %)" in text
 
 

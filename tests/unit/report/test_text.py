@@ -134,8 +134,8 @@ def test_diagnostics_and_notes() -> None:
         f  sin(x) > 0
         10 of 10 rows may match (100 %), 0 proven
         metadata read: 0 requests, 0 B
-        not judged: sin(x) > 0: sin can't be looked through here
-                      (a function that is not monotone)
+        not prunable: sin(x) > 0: sin can't be looked through here
+                        (a function that is not monotone)
         notes: row group 0, column x: page index ignored: pages
                  overlap
                row group 1, column x: page index ignored: pages

@@ -549,5 +549,5 @@ def _string_leaf(
     if exact:
         return null_for_null(ref, true, predicate)
     if not key:
-        to.note(predicate, Reason.PATTERN, "bounds can't judge it")
+        to.note(predicate, Reason.PATTERN, "bounds can't decide it")
     return null_for_null(ref, true, predicate, false=not_null)

@@ -19,7 +19,7 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RefusedQuery:
-    """A query that was not understood: its line in the log or its position, its text, and why."""
+    """A query that could not be parsed: its line in the log or its position, its text, and why."""
 
     line: int
     text: str
@@ -140,11 +140,11 @@ class Advice(Reported):
         if self.blooms:
             spent = sum(column.bloom_bytes for column in self.by_column if column.bloom)
             what = "a bloom filter" if len(self.blooms) == 1 else "bloom filters"
-            parts.append(f"{what} on {_list_names(self.blooms)} ({size(spent)})")
+            parts.append(f"add {what} on {_list_names(self.blooms)} ({size(spent)})")
         if self.layouts:
             best = self.layouts[0]
-            verb = "sorting" if best.kind == "sort" else "Z-ordering"
-            parts.append(f"{verb} by {_list_names(best.columns)} would read {times(best.factor)} less")
+            verb = "sort" if best.kind == "sort" else "Z-order"
+            parts.append(f"{verb} by {_list_names(best.columns)} to read {times(best.factor)} less")
         text = "; ".join(parts) or "neither an index nor another order of rows would help these queries"
         return text[0].upper() + text[1:] + "."
 
