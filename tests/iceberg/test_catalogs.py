@@ -92,7 +92,7 @@ def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
 
 def test_what_makes_no_table_leaves_none(tmp_path: Path) -> None:
     catalog = sk.catalog(tmp_path)
-    with pytest.raises(UsageError, match="schema is a dict"):
+    with pytest.raises(UsageError, match=r"schema must be a pyarrow\.Schema, got dict"):
         catalog.create_table("db.t", {"id": "long"})  # type: ignore[arg-type]
     for properties in ({"format-version": "3"}, {"format-version": "9"}, {"x": None}):
         with pytest.raises(ReadError, match=r"db\.t: ") as refused:

@@ -59,7 +59,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     some = frame(spark, 0, 3)
     refused = [
         (some, "append", {"where": "id = 1"}, "overwrite= and where= don't apply to appends"),
-        (some, "overwrite", {"overwrite-mode": "odd"}, "overwrite-mode is 'odd'"),
+        (some, "overwrite", {"overwrite-mode": "odd"}, "unknown overwrite-mode 'odd'"),
         (some, "append", {"cluster_bye": "id"}, "unknown layout option: cluster_bye"),
         (some.drop("id"), "append", {}, "column id: required column is missing"),
     ]

@@ -261,7 +261,7 @@ def udaf(
     name: str | None = None,
     type: pa.DataType | None = None,
 ) -> Aggregate:
-    """Define an aggregate of your own, computed on batches of the named columns.
+    """Define a custom aggregate, computed on batches of the named columns.
 
     Args:
         aggregate: An object with ``init() -> state``, ``update(state, batch) -> state``,

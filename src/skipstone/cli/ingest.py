@@ -153,7 +153,9 @@ class LayoutOptions:
         names = ("partition_by", "cluster_by", "cluster", "target_file_bytes", "blooms")
         make_layout(**{name: others.pop(name) for name in names}, others=others)
         if self.queries is not None and not self.queries.is_file():
-            raise ReadError("no such file", path=str(self.queries), hint="--queries names a query log")
+            raise ReadError(
+                "no such file", path=str(self.queries), hint="pass the path of a query log to --queries"
+            )
 
 
 @grouped

@@ -65,7 +65,7 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Release what the engine has started."""
+        """Release the resources of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads is {self.threads}", hint="use 1 or more")
+            raise UsageError(f"threads must be at least 1, got {self.threads}")
 
     @property
     def name(self) -> str:

@@ -49,7 +49,7 @@ def open_catalog(x: CatalogLike | None = None, *, make: bool = True, **propertie
         return _embedded(os.fspath(x), properties, make=make)
     if x is not None and not isinstance(x, str):
         raise UsageError(
-            f"catalog is {x!r}",
+            f"{x!r} is not a catalog",
             hint="pass a name, properties, a pyiceberg catalog, or the path of a warehouse",
         )
     return _open(x, properties, load_catalog)

@@ -66,7 +66,7 @@ def create_table(
     """Create an empty table, and its namespace if it does not exist."""
     name = table_name(name)
     if not isinstance(schema, pa.Schema):
-        raise UsageError(f"schema is a {type(schema).__name__}", hint="pass a pyarrow.Schema")
+        raise UsageError(f"schema must be a pyarrow.Schema, got {type(schema).__name__}")
     made = iceberg_schema(schema)
     spec, order = partition_spec(partition_by, made), sort_order(sort_by, made)
     with catalog_errors(catalog, name):
@@ -112,7 +112,9 @@ def _type(type: pa.DataType, numbers: Any) -> pa.DataType:
 def partition_spec(fields: Iterable[str], schema: Schema) -> PartitionSpec:
     """Parse partition fields such as ``day(ts)``, ``bucket(16, id)`` or a column name."""
     if isinstance(fields, str):
-        raise UsageError(f"partition_by is a string, {fields!r}", hint='pass a list such as ["day(ts)"]')
+        raise UsageError(
+            f"partition_by must be a list, got the string {fields!r}", hint='pass a list such as ["day(ts)"]'
+        )
     made: dict[str, PartitionField] = {}
     for text in _strings(fields, "partition_by"):
         transform, column = parse_transform(text)
@@ -153,7 +155,9 @@ def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
 def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
     """Parse a sort order such as ``ts desc nulls last``."""
     if isinstance(terms, str):
-        raise UsageError(f"sort_by is a string, {terms!r}", hint='pass a list such as ["ts desc", "id"]')
+        raise UsageError(
+            f"sort_by must be a list, got the string {terms!r}", hint='pass a list such as ["ts desc", "id"]'
+        )
     fields = []
     for text in _strings(terms, "sort_by"):
         term = _ORDER.fullmatch(text)
@@ -176,7 +180,7 @@ def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
 def _strings(terms: Any, what: str) -> list[str]:
     some: list[Any] = list(terms) if isinstance(terms, Iterable) else [None]
     if not all(isinstance(text, str) for text in some):
-        raise UsageError(f"{what} is {terms!r}", hint="pass a list of strings")
+        raise UsageError(f"{what} must be a list of strings, got {terms!r}")
     return some
 
 

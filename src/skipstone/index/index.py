@@ -394,7 +394,7 @@ class LakeIndex:
 
     def _paths(self, names: Iterable[str], types: Mapping[Path, pa.DataType], what: str) -> tuple[Path, ...]:
         if isinstance(names, str) or not isinstance(names, Iterable):
-            raise UsageError(f"{what} is {names!r}", hint="pass a list of column names")
+            raise UsageError(f"{what} must be a list of column names, got {names!r}")
         by_name = {".".join(path): path for path in types}
         paths: list[Path] = []
         for name in names:

@@ -196,8 +196,8 @@ def _done(report: IndexReport) -> str:
 
 _SHOWN_ADVICE, _SHOWN_LAYOUTS = 30, 6
 _EXPLAINED = (
-    "Percentages are shares of rows skipped: today's are measured on the bounds of the sampled files, those of "
-    "a layout on the sampled rows in that order, with pages and row groups of the current size."
+    "Percentages are shares of rows skipped: today's are measured on the bounds of the sampled files, those "
+    "of a layout on the sampled rows in that order, with pages and row groups of the current size."
 )
 
 

@@ -93,7 +93,7 @@ class DirectorySnapshot:
     ) -> DirectorySnapshot:
         """List the files of a directory that match a pattern; no file is opened."""
         if schema is not None and not isinstance(schema, pa.Schema):
-            raise UsageError(f"schema is a {type(schema).__name__}", hint="pass a pyarrow.Schema")
+            raise UsageError(f"schema must be a pyarrow.Schema, got {type(schema).__name__}")
         real = real_store(store)
         if not pattern:
             refuse_part_of_table(real)

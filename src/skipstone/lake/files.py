@@ -61,7 +61,7 @@ class Files:
         evolution: Evolution | None = None,
     ) -> None:
         if retry is not None and not isinstance(retry, RetryPolicy):
-            raise UsageError(f"retry is {retry!r}", hint="pass a RetryPolicy")
+            raise UsageError(f"retry must be a RetryPolicy, got {retry!r}")
         self.store = store
         self.retry = retry or RetryPolicy()
         self.memory = memory

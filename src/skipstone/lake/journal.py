@@ -100,7 +100,9 @@ def _read_all(store: Store) -> Journals:
                 frozenset().union(*(journal.jobs for journal in journals)),
             )
     hint = "retry when no other job is running"
-    raise ConflictError("journals kept changing while they were read", path=store.path(SOURCES), hint=hint)
+    raise ConflictError(
+        "journals changed repeatedly while they were being read", path=store.path(SOURCES), hint=hint
+    )
 
 
 def encode_journal(

@@ -604,7 +604,7 @@ def lit(value: object, type: pa.DataType | None = None, zone: str = "UTC") -> Ex
 
 
 def udf(fn: Callable[..., pa.Array], columns: Iterable[str | Column], name: str | None = None) -> Predicate:
-    """Define a condition by a Python function; it is tested on rows and skips nothing.
+    """Define a condition by a Python function; it is evaluated on rows and can't skip data.
 
     Args:
         fn: A function of one Arrow array per column that returns a boolean array.

@@ -123,7 +123,7 @@ class Pruner:
     ) -> None:
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UsageError(
-                f"schema is a {type(schema).__name__}",
+                f"schema must be a pyarrow.Schema, got {type(schema).__name__}",
                 hint="pass a pyarrow.Schema; pass PruneOptions as options=",
             )
         self.predicate: Predicate = to_predicate(predicate)

@@ -244,7 +244,7 @@ class SparkUse:
 
 @dataclass(frozen=True, slots=True)
 class ScanTrace(Reported):
-    """What planning a scan did at each level, and what is left to read, as data.
+    """What planning a scan did at each level, and what remains to be read, as data.
 
     Examples:
         >>> import skipstone as sk

@@ -96,7 +96,7 @@ class Lake:
             self._keep(snapshot)
 
     def refresh(self) -> None:
-        """List the files again; scans that exist already keep the version they started with.
+        """List the files again; existing scans keep the version they started with.
 
         Examples:
             >>> import skipstone as sk

@@ -59,14 +59,16 @@ class ScanOptions:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise UsageError(f"{name}={getattr(self, name)!r}", hint=f"use one of {', '.join(choices)}")
+                raise UsageError(
+                    f"unknown {name} {getattr(self, name)!r}", hint=f"use one of {', '.join(choices)}"
+                )
         for name, value in (
             ("threads", self.threads),
             ("batch_rows", self.batch_rows),
             ("memory", self.memory),
         ):
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name}={value!r}", hint="pass a positive integer")
+                raise UsageError(f"{name} must be a positive integer, got {value!r}")
 
     @property
     def prune(self) -> PruneOptions:
@@ -84,7 +86,10 @@ def _prune_options(
 def scan_options(options: ScanOptions | None, *values: object) -> ScanOptions:
     """Return ``options``, or the defaults, with the values of its fields that are not None."""
     if options is not None and not isinstance(options, ScanOptions):
-        raise UsageError(f"options={options!r}", hint="pass sk.ScanOptions(...), or its fields as keywords")
+        raise UsageError(
+            f"options must be a ScanOptions, got {options!r}",
+            hint="pass sk.ScanOptions(...), or its fields as keywords",
+        )
     if values == _UNCHANGED and options is None:
         return DEFAULT
     try:

@@ -403,7 +403,9 @@ def checked_limit(limit: int | None) -> int | None:
     except TypeError:
         rows = -1
     if rows < 0:
-        raise UsageError(f"limit is {limit!r}", hint="pass a number of rows, or None")
+        raise UsageError(
+            f"limit must be a non-negative integer, got {limit!r}", hint="pass a number of rows, or None"
+        )
     return min(rows, _EVERY)
 
 

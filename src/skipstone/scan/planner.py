@@ -65,7 +65,7 @@ def files_to_query(
     This is the call of Hudi's RFC 58.
     """
     if not isinstance(column_domain, ColumnDomain):
-        raise UsageError(f"column_domain is a {type(column_domain).__name__}", hint="pass a sk.ColumnDomain")
+        raise UsageError(f"column_domain must be a ColumnDomain, got {type(column_domain).__name__}")
     domain = _restrict(lake, columns, column_domain)
     where = None if domain.is_all else to_predicate(domain)
     # This call returns row groups; pages are up to the reader.
@@ -84,7 +84,10 @@ def _restrict(lake: Lake, columns: Iterable[str | ColumnHandle] | None, domain: 
     if columns is None or domain.is_none:
         return domain
     if isinstance(columns, str):
-        raise UsageError(f"columns is {columns!r}", hint="pass a list of names or sk.ColumnHandle objects")
+        raise UsageError(
+            f"columns must be a list of names, got {columns!r}",
+            hint="pass a list of names or sk.ColumnHandle objects",
+        )
     names = {str(column) for column in columns}
     for name in sorted(names):
         if name.partition(".")[0] not in lake.schema.names and name not in lake.schema.names:
@@ -92,7 +95,7 @@ def _restrict(lake: Lake, columns: Iterable[str | ColumnHandle] | None, domain: 
                 "lake has no such column",
                 path=lake.uri,
                 column=name,
-                hint=f"columns are {', '.join(lake.schema.names)}",
+                hint=f"available columns: {', '.join(lake.schema.names)}",
             )
     return ColumnDomain(tuple((handle, one) for handle, one in domain.items if str(handle) in names))
 

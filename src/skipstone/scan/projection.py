@@ -83,7 +83,7 @@ def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: b
             raise SchemaError(message, column=name, hint="list the columns to read in columns=")
         return Projection(tuple((name,) for name in schema.names), schema)
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
-        raise UsageError(f"columns is {columns!r}", hint="pass a list of column names")
+        raise UsageError(f"columns must be a list of column names, got {columns!r}")
     repeated = _repeated(columns)
     if repeated:
         raise UsageError(f"duplicate columns: {', '.join(repeated)}", hint="list each column once")

@@ -140,5 +140,5 @@ class Verification(Reported):
 
     @property
     def ok(self) -> bool:
-        """Whether skipping changed nothing."""
+        """Whether both results are identical."""
         return not self.differences

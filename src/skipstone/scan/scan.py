@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """A query on a lake, which reads nothing before a result is used; see [Lake.scan][skipstone.Lake.scan].
+    """A lazy query on a lake: nothing is read until a result is requested; see [Lake.scan][skipstone.Lake.scan].
 
     A scan exports an Arrow stream, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")`` and
     ``pyarrow.table(scan)`` read it.
@@ -298,7 +298,7 @@ class Scan:
         conf: Mapping[str, str] | None = None,
         threads: int | None = None,
     ) -> Aggregation:
-        """Aggregate the rows that match, from metadata where it has the answer and by reading otherwise.
+        """Aggregate the matching rows, from metadata where possible.
 
         Args:
             *aggregates: Aggregates, as in ``sk.count(), sk.sum("amount")``.

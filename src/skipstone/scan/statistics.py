@@ -122,7 +122,7 @@ class LakeStatistics(Reported):
         statistics = next((column for column in self.columns if column.name == name), None)
         if statistics is None:
             raise UnknownColumnError(
-                "no statistics of this column",
+                "column has no statistics",
                 column=name,
                 hint=f"use one of: {', '.join(column.name for column in self.columns) or 'none'}",
             )
@@ -147,7 +147,7 @@ class LakeStatistics(Reported):
 def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeStatistics:
     """Statistics of the named columns, or of all; reads every footer."""
     if columns is not None and not isinstance(columns, list | tuple):
-        raise UsageError(f"columns is {columns!r}", hint="pass a list of column names")
+        raise UsageError(f"columns must be a list of column names, got {columns!r}")
     survey = lake.survey(np.arange(len(lake.entries)))
     deletions = lake.pinned.deletions(range(survey.count))
     gone = np.zeros(survey.count, dtype=np.int64)
@@ -184,7 +184,7 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
         yield from (ColumnRef((field.name,), field.type) for field in schema)
         return
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise UsageError(f"columns is {columns!r}", hint="pass a list of column names")
+        raise UsageError(f"columns must be a list of column names, got {columns!r}")
     binder = Binder(schema)
     for name in dict.fromkeys(columns):
         try:

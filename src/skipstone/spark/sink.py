@@ -139,7 +139,7 @@ def is_true(options: dict[str, str], name: str, default: str = "true") -> bool:
     """Pop a boolean option."""
     value = options.pop(name, default).lower()
     if value not in ("true", "false"):
-        raise UsageError(f"{name} is {value!r}", hint="use true or false")
+        raise UsageError(f"{name} must be true or false, got {value!r}")
     return value == "true"
 
 
@@ -163,7 +163,7 @@ def _number(name: str, text: str, kind: Callable[[str], float], what: str) -> fl
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f"{name} is {text!r}", hint=f"use {what}") from None
+        raise UsageError(f"{name} must be {what}, got {text!r}") from None
 
 
 # -- one task ----------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class TableOptions:
         """Read the options; all others must be layout options."""
         mode = options.pop("overwrite-mode", None)
         if mode is not None and mode.lower() not in _MODES:
-            raise UsageError(f"overwrite-mode is {mode!r}", hint=f"use one of {', '.join(_MODES)}")
+            raise UsageError(f"unknown overwrite-mode {mode!r}", hint=f"use one of {', '.join(_MODES)}")
         return cls(
             properties=pop_prefixed(options, _PROPERTIES),
             storage=pop_prefixed(options, STORAGE),

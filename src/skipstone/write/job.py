@@ -343,7 +343,7 @@ def make_layout(
     named = {"partition_by": partition_by, "cluster_by": cluster_by, "blooms": blooms or ()}
     for name, value in named.items():
         if isinstance(value, str):
-            raise UsageError(f"{name} is the string {value!r}", hint="pass a list of column names")
+            raise UsageError(f"{name} must be a list of column names, got the string {value!r}")
     size = {} if target_file_bytes is None else {"target_file_bytes": target_file_bytes}
     lists = {name: tuple(value) for name, value in named.items()}
     return PageLayout(**lists, cluster=cluster, **size, **others)  # type: ignore[arg-type]
@@ -356,7 +356,7 @@ def check_count(rows: int, files: Sequence[WrittenFile], path: str) -> None:
         raise ReadError(
             f"{rows:,} rows were counted, but {total:,} were written",
             path=path,
-            hint="the source changes while it is read, or is not deterministic: persist() it first",
+            hint="call persist() on a data frame that changes while it is read or is not deterministic",
         )
 
 

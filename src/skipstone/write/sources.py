@@ -69,7 +69,7 @@ class Sources:
     def batches(self, most: int) -> list[list[ListedFile]]:
         """Group the new files into batches of at most ``most`` bytes that Spark can read in one call."""
         if most < 1:
-            raise UsageError(f"batch_bytes is {most}", hint="use a positive number")
+            raise UsageError(f"batch_bytes must be positive, got {most}")
         batches: list[list[ListedFile]] = []
         size = 0
         for entry in sorted(self.new, key=lambda entry: (_kind(entry), entry.key)):

@@ -68,7 +68,7 @@ def test_engines_by_name() -> None:
         ("spark", {"threads": 2}, r'threads= does not apply to engine="spark" \(use engine="local"'),
         ("spark", {"master": "local[2]", "remote": "sc://host"}, "master and remote can't be combined"),
         (LocalEngine(), {"threads": 2}, "threads= does not apply to a running engine"),
-        ("local", {"threads": 0}, "threads is 0"),
+        ("local", {"threads": 0}, "threads must be at least 1, got 0"),
     ],
 )
 def test_what_makes_no_sense(engine, options, message: str) -> None:

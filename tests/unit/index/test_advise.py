@@ -496,7 +496,7 @@ def test_an_unreadable_log(lake: sk.Lake, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("queries", [7, b"id = 4", {"id": 4}, sk.col("id") == 4])
 def test_questions_of_a_wrong_type(lake: sk.Lake, queries: Any) -> None:
-    with pytest.raises(UsageError, match="queries is of type"):
+    with pytest.raises(UsageError, match="queries must be a list or a path, got"):
         lake.index.advise(queries)
 
 

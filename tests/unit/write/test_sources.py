@@ -140,7 +140,7 @@ def test_batches() -> None:
         ["day=1/hour=2/a.csv"],
         ["hour=1/c.csv"],
     ]
-    with pytest.raises(UsageError, match="batch_bytes is 0"):
+    with pytest.raises(UsageError, match="batch_bytes must be positive, got 0"):
         found.batches(0)
     assert [entry.key for entry in new if has_tabs(entry)] == ["b.tsv", "g.tsv.gz"]
 

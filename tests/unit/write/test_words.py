@@ -66,11 +66,11 @@ def test_a_layout_in_words() -> None:
             {"target_file_byte": 3},
             r"unknown layout option: target_file_byte \(use one of target_file_bytes, ",
         ),
-        ({"partition_by": "day"}, r"partition_by is the string 'day' \(pass a list"),
-        ({"cluster_by": "day"}, "cluster_by is the string 'day'"),
-        ({"blooms": "day"}, "blooms is the string 'day'"),
-        ({"target_file_bytes": 0}, "target_file_bytes is 0"),
-        ({"cluster": "peano", "cluster_by": ["a"]}, "unknown order 'peano'"),
+        ({"partition_by": "day"}, "partition_by must be a list of column names, got the string 'day'"),
+        ({"cluster_by": "day"}, "cluster_by must be a list of column names, got the string 'day'"),
+        ({"blooms": "day"}, "blooms must be a list of column names, got the string 'day'"),
+        ({"target_file_bytes": 0}, "target_file_bytes must be a positive integer, got 0"),
+        ({"cluster": "peano", "cluster_by": ["a"]}, "unknown clustering 'peano'"),
         ({"cluster": "zorder"}, "zorder does not support 0 columns"),
         (
             {"mode": "overwrite"},
@@ -120,9 +120,9 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
     [
         ({}, "path is missing"),
         ({"path": "x", "cluster_bye": "a"}, "unknown layout option: cluster_bye"),
-        ({"path": "x", "page_rows": "many"}, r"page_rows is 'many' \(use an integer"),
-        ({"path": "x", "bloom_fpp": "low"}, r"bloom_fpp is 'low' \(use a fraction"),
-        ({"path": "x", "index": "no"}, r"index is 'no' \(use true or false"),
+        ({"path": "x", "page_rows": "many"}, "page_rows must be an integer, got 'many'"),
+        ({"path": "x", "bloom_fpp": "low"}, "bloom_fpp must be a fraction such as 0.01, got 'low'"),
+        ({"path": "x", "index": "no"}, "index must be true or false, got 'no'"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], problem: str) -> None:
@@ -277,7 +277,7 @@ def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
     for evolve in ({}, {"evolve": "false"}):
         with pytest.raises(SchemaError, match="column new: not in the lake"):
             SinkWriter({"path": str(tmp_path), **evolve}, schema)
-    with pytest.raises(UsageError, match=r"evolve is 'yes' \(use true or false"):
+    with pytest.raises(UsageError, match="evolve must be true or false, got 'yes'"):
         SinkWriter({"path": str(tmp_path), "evolve": "yes"}, schema)
     SinkWriter({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
 

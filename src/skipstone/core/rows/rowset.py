@@ -350,7 +350,9 @@ class RowSet:
         if not isinstance(other, RowSet):
             return NotImplemented
         if self.total != other.total:
-            raise RowSetError(f"row sets of different files: {self.total:,} rows and {other.total:,} rows")
+            raise RowSetError(
+                f"row sets belong to different files: {self.total:,} rows and {other.total:,} rows"
+            )
         if self._bitmap is None and other._bitmap is None:
             return RowSet._of_runs(self.total, on_runs(self._runs, other._runs))
         # If one side is a bitmap, the file has few containers, so the other is cheap to convert.

@@ -74,7 +74,7 @@ class LayoutAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Advice(Reported):
-    """Columns to index, bloom filters that pay off, and the order of rows that would skip most.
+    """Columns and bloom filters that are worth indexing, and the row order that would skip the most data.
 
     ``columns`` and ``blooms`` can be passed to ``lake.index.build``.
 
@@ -127,7 +127,7 @@ class Advice(Reported):
 
     @property
     def blooms(self) -> tuple[str, ...]:
-        """Columns whose bloom filters pay off."""
+        """Columns whose bloom filters are worth building."""
         return tuple(column.name for column in self.by_column if column.bloom)
 
     @property

@@ -52,7 +52,7 @@ def advise(
     ranges of every column are looked up. ``sample`` is the maximum number of files to sample.
     """
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:
-        raise UsageError(f"sample is {sample!r}", hint="use a positive number of files")
+        raise UsageError(f"sample must be a positive integer, got {sample!r}")
     schema = lake.query_schema
     workload = None if queries is None else read_workload(queries, schema)
     files = LakeSample.of(lake, sample)

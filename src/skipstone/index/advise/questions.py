@@ -76,7 +76,7 @@ def read_workload(queries: Any, schema: pa.Schema) -> Workload:
     if refused and not understood:
         first = refused[0]
         raise PredicateError(
-            f"no query was understood; the first is {first.text!r}: {first.reason}",
+            f"no query could be parsed; the first is {first.text!r}: {first.reason}",
             hint="use conditions on the lake's columns, or SELECTs from one table",
         )
     if not understood:
@@ -108,7 +108,7 @@ def _entries(queries: Any) -> Iterator[tuple[int, Any]]:
         return
     if isinstance(queries, (bytes, Mapping, Expr)) or not isinstance(queries, Iterable):
         raise UsageError(
-            f"queries is of type {type(queries).__name__}",
+            f"queries must be a list or a path, got {type(queries).__name__}",
             hint="pass a list of predicates, or the path of a query log",
         )
     yield from enumerate(queries, 1)
@@ -140,7 +140,7 @@ def _parse_entry(entry: Any) -> tuple[Predicate, float]:
     predicate = _where_of_select(entry.strip()) if is_select else to_predicate(entry)
     is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
     if not is_number or not 0 < weight < math.inf:
-        raise UsageError(f"weight is {weight!r}", hint="use a positive number")
+        raise UsageError(f"weight must be a positive number, got {weight!r}")
     return predicate, float(weight)
 
 

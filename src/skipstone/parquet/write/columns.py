@@ -28,7 +28,7 @@ def find_path(schema: pa.Schema, name: str) -> tuple[str, ...]:
     for part in path:
         hits = [field for field in fields if field.name == part]
         if len(hits) != 1:
-            problem = "name is ambiguous" if hits else "does not exist"
+            problem = "name is ambiguous" if hits else "unknown column"
             names = ", ".join(field.name for field in fields) or "none"
             raise UnknownColumnError(problem, column=name, hint=f"available columns: {names}")
         type = hits[0].type
@@ -90,7 +90,7 @@ def leaves_of(schema: pa.Schema, names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if not any(_within(path, name) for path in paths):
             hint = f"available leaf columns: {', '.join(paths)}"
-            raise UnknownColumnError("does not exist", column=name, hint=hint)
+            raise UnknownColumnError("unknown column", column=name, hint=hint)
     return tuple(path for path in paths if any(_within(path, name) for name in names))
 
 

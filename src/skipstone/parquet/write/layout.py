@@ -46,7 +46,7 @@ class PageLayout:
         self._check_codec()
         self._check_names()
         if self.cluster not in CLUSTERS:
-            raise UsageError(f"unknown order {self.cluster!r}", hint=f"use one of {', '.join(CLUSTERS)}")
+            raise UsageError(f"unknown clustering {self.cluster!r}", hint=f"use one of {', '.join(CLUSTERS)}")
         if self.cluster != "sort" and not 1 <= len(self.cluster_by) <= _MOST_AXES:
             problem = f"{self.cluster} does not support {len(self.cluster_by)} columns"
             raise UsageError(problem, hint=f"cluster by two to {_MOST_AXES} columns")
@@ -55,10 +55,11 @@ class PageLayout:
         for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "page_rows"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-                raise UsageError(f"{name} is {value!r}", hint="use a positive integer")
+                problem = f"{name} must be a positive integer, got {value!r}"
+                raise UsageError(problem, hint=f"omit {name} to use the default")
         if not 0 < self.bloom_fpp < 1:
-            hint = "use a fraction between 0 and 1, such as 0.01"
-            raise UsageError(f"bloom_fpp is {self.bloom_fpp!r}", hint=hint)
+            problem = f"bloom_fpp must be between 0 and 1, got {self.bloom_fpp!r}"
+            raise UsageError(problem, hint="use a fraction such as 0.01")
 
     def _check_codec(self) -> None:
         if self.compression not in CODECS:
@@ -79,7 +80,8 @@ class PageLayout:
         for what in ("dictionary", "blooms", "partition_by", "cluster_by"):
             names = getattr(self, what) or ()
             if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-                raise UsageError(f"{what} is {names!r}", hint="pass a tuple of column names")
+                problem = f"{what} must be a tuple of column names, got {names!r}"
+                raise UsageError(problem, hint='pass names such as ("a", "b")')
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
                 raise UsageError(f"duplicate column in {what}", column=twice[0], hint="name each column once")

@@ -28,21 +28,21 @@ SCHEMA = pa.schema(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target_file_bytes": 0}, "target_file_bytes is 0 (use a positive integer)"),
-        ({"row_group_rows": -1}, "row_group_rows is -1"),
-        ({"row_group_bytes": 1.5}, "row_group_bytes is 1.5"),
-        ({"page_rows": True}, "page_rows is True"),
-        ({"bloom_fpp": 1.0}, "bloom_fpp is 1.0 (use a fraction between 0 and 1"),
+        ({"target_file_bytes": 0}, "target_file_bytes must be a positive integer, got 0"),
+        ({"row_group_rows": -1}, "row_group_rows must be a positive integer, got -1"),
+        ({"row_group_bytes": 1.5}, "row_group_bytes must be a positive integer, got 1.5"),
+        ({"page_rows": True}, "page_rows must be a positive integer, got True"),
+        ({"bloom_fpp": 1.0}, "bloom_fpp must be between 0 and 1, got 1.0 (use a fraction such as 0.01"),
         ({"compression": "zip"}, "unknown compression 'zip' (use one of zstd, snappy"),
         ({"compression": "snappy", "compression_level": 3}, "compression snappy has no levels"),
         ({"compression_level": 99}, "zstd has no level 99 (use a level from"),
-        ({"cluster": "random"}, "unknown order 'random' (use one of sort, zorder, hilbert)"),
+        ({"cluster": "random"}, "unknown clustering 'random' (use one of sort, zorder, hilbert)"),
         ({"cluster": "zorder"}, "zorder does not support 0 columns (cluster by two to 8 columns"),
         ({"cluster": "hilbert", "cluster_by": tuple("abcdefghi")}, "hilbert does not support 9 columns"),
         ({"cluster_by": ("a", "b", "a")}, "column a: duplicate column in cluster_by"),
         ({"blooms": ("a", "a")}, "column a: duplicate column in blooms"),
-        ({"blooms": "abc"}, "blooms is 'abc' (pass a tuple of column names)"),
-        ({"partition_by": ("",)}, "partition_by is"),
+        ({"blooms": "abc"}, "blooms must be a tuple of column names, got 'abc'"),
+        ({"partition_by": ("",)}, "partition_by must be"),
         ({"partition_by": ("p",), "cluster_by": ("p",)}, "column p: partition column can't be in cluster_by"),
         ({"partition_by": ("p",), "blooms": ("p",)}, "partition column can't be in blooms"),
         ({"partition_by": ("p",), "dictionary": ("p",)}, "partition column can't be in dictionary"),
@@ -84,7 +84,7 @@ def test_unknown_columns(what: str, name: str, columns: str) -> None:
     layout = PageLayout(**{what: (name,)})
     with pytest.raises(UnknownColumnError) as caught:
         layout.check(SCHEMA)
-    assert f"column {name}: does not exist (available columns: {columns}" in str(caught.value)
+    assert f"column {name}: unknown column (available columns: {columns}" in str(caught.value)
 
 
 def test_columns_of_dictionaries() -> None:
