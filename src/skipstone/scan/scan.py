@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """A lazy query on a lake: nothing is read until a result is requested; see [Lake.scan][skipstone.Lake.scan].
+    """A lazy query on a lake: results are read on request; see [Lake.scan][skipstone.Lake.scan].
 
     A scan exports an Arrow stream, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")`` and
     ``pyarrow.table(scan)`` read it.
