@@ -192,7 +192,11 @@ class TestIngest:
         [
             (("--cluster", "zorder"), Exit.OTHER, "zorder does not support 0 columns; hint: "),
             (("--cluster-by", "id,id"), Exit.OTHER, "column id: duplicate column in cluster_by"),
-            (("--queries", "nowhere.txt"), Exit.FILE, "nowhere.txt: no such file; hint: pass the path of a query log"),
+            (
+                ("--queries", "nowhere.txt"),
+                Exit.FILE,
+                "nowhere.txt: no such file; hint: pass the path of a query log",
+            ),
         ],
     )
     def test_what_is_wrong_is_met_before_spark(
