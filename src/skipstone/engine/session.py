@@ -70,7 +70,7 @@ def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> Spar
                 warnings.filterwarnings("ignore", ".*CANNOT_MODIFY_")
             return builder.getOrCreate()
     except Exception as error:
-        hint = _JAVA if "JAVA_GATEWAY" in str(error) else 'engine="local" needs no Spark'
+        hint = _JAVA if "JAVA_GATEWAY" in str(error) else 'use engine="local", which needs no Spark'
         raise JobError(f"Spark can't be started: {reason(str(error))}", hint=hint) from error
 
 

@@ -258,7 +258,7 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
         what = f"catalog {name!r}" if name is not None else "the default catalog"
         raise UsageError(
             f"can't open {what}: {reason(error)}",
-            hint="pass pyiceberg properties, a name in its configuration, or the path of a warehouse",
+            hint="pass pyiceberg properties, a name in its configuration, or a path such as ./warehouse",
         ) from error
     return catalog
 

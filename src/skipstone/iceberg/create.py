@@ -190,7 +190,7 @@ def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
         (one for one in walk_fields(schema.fields) if ".".join(one.path) == column and not one.repeated), None
     )
     if source is None:
-        hint = f"columns are {', '.join(field.name for field in schema.fields)}"
+        hint = f"available columns: {', '.join(field.name for field in schema.fields)}"
         what = "schema has no such column outside lists and maps"
         raise UnknownColumnError(what, column=column, hint=hint)
     type = source.field.field_type

@@ -297,7 +297,7 @@ class ParquetMetadata:
         total: int = sum(counts)  # type: ignore[arg-type]
         # Early writers recorded zero, which every reader accepts.
         if (said and said != total) or total >= 2**63:
-            message = f"row groups have {total} rows, but the footer says {said}"
+            message = f"row groups have {total} rows, but the footer records {said}"
             raise CorruptFileError(message, path=self.path)
         self.num_rows = total
         self.row_group_rows: NDArray[np.int64] = np.array(counts, dtype=np.int64)

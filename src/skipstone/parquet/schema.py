@@ -240,7 +240,7 @@ def _leaf(
 ) -> LeafColumn:
     physical = _PHYSICAL.get(element.type)
     if physical is None:
-        message = f"physical type {element.type} is not known"
+        message = f"unknown physical type {element.type}"
         raise CorruptFileError(message, path=path, column=".".join(steps))
     length = element.type_length or 0
     if physical is _P.FIXED_LEN_BYTE_ARRAY and length <= 0:

@@ -260,7 +260,7 @@ def _scan_rows(trace: ScanTrace) -> str:
     if trace.files == 0:
         return "the lake has no files"
     if trace.rows == 0:
-        return "no rows left to look at"
+        return "no rows remain"
     if not trace.predicate and trace.rows_kept == trace.rows:
         return f"all {_rows_seen(trace)}"
     return _matching(trace, _rows_seen(trace))
@@ -345,7 +345,7 @@ def _members(use: MemberUse) -> ReportNode:
     kept = use.units - use.outside
     said = f"kept {count(kept)} of {plural(use.units, 'row group')} ({percent(kept, use.units)})"
     if use.units == 0:
-        said = "no row group left to look at"
+        said = "no row groups remain"
     elif use.inside:
         said += f", {count(use.inside)} entirely inside"
     parts = (

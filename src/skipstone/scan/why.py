@@ -559,11 +559,13 @@ def _missing(metadata: ParquetMetadata, leaf: LeafColumn, group: int) -> str:
         return "no statistics" if stats is None else "no bounds"
     if not recorded:
         right = legacy_bounds_trusted(leaf)
-        reason = "min is above max, or not a number" if right else "deprecated ones with the wrong sort order"
+        reason = (
+            "min is above max, or not a number" if right else "deprecated bounds with the wrong sort order"
+        )
     elif leaf.column_order in ("undefined", "unknown"):
         reason = f"column order is {leaf.column_order}"
     elif not bounds_trusted(leaf, metadata.writer):
-        reason = f"{metadata.created_by or 'an unknown writer'} writes wrong ones for this type"
+        reason = f"{metadata.created_by or 'an unknown writer'} writes wrong bounds for this type"
     elif leaf.physical is PhysicalType.INT96:
         reason = "writers disagree on the order of INT96"
     else:

@@ -359,7 +359,7 @@ class LocalStore:
 def check_change(path: Path, root: str) -> None:
     """Refuse to write, move or delete a file outside the root, behind a link."""
     if leads_out(str(path.parent), root):
-        hint = "replace the link by a directory; Skipstone changes only files below the root"
+        hint = "replace the link with a directory; Skipstone changes only files below the root"
         raise WriteError(f"a link leads out of {root}", path=str(path), hint=hint)
 
 

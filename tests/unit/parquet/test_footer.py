@@ -275,11 +275,11 @@ def test_row_counts_that_contradict_each_other() -> None:
     assert parse_footer(footer(leafless, rows=3, groups=(group(1), group(2))), "f", None).num_rows == 3
     # Early writers left the total out.
     assert parse_footer(footer(leafless, rows=0, groups=(group(3),)), "f", None).num_rows == 3
-    with pytest.raises(CorruptFileError, match="row groups have 3 rows, but the footer says 4"):
+    with pytest.raises(CorruptFileError, match="row groups have 3 rows, but the footer records 4"):
         parse_footer(footer(leafless, rows=4, groups=(group(3),)), "f", None)
     with pytest.raises(CorruptFileError, match="row group 1: row count is -2"):
         parse_footer(footer(leafless, rows=1, groups=(group(3), group(-2))), "f", None)
-    with pytest.raises(CorruptFileError, match="the footer says"):
+    with pytest.raises(CorruptFileError, match="the footer records"):
         parse_footer(footer(leafless, rows=0, groups=(group(2**62), group(2**62))), "f", None)
 
 

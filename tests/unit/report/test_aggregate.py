@@ -102,7 +102,7 @@ class TestText:
             │  count
             │  0 files, version 0
             ├─ files    ░░░░░░░░░░░░░░░░░░░░  nothing to judge
-            ├─ members  ░░░░░░░░░░░░░░░░░░░░  no row group left to look at
+            ├─ members  ░░░░░░░░░░░░░░░░░░░░  no row groups remain
             │     a in no ids
             ├─ rows     ░░░░░░░░░░░░░░░░░░░░  the lake has no files
             └─ count    ░░░░░░░░░░░░░░░░░░░░  no row counts

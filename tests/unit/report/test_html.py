@@ -153,7 +153,7 @@ def test_a_drop_without_a_reason_shows() -> None:
     ("trace", "said"),
     [
         (samples.EMPTY, "the lake has no files"),
-        (samples.NOTHING, "no rows left to look at"),
+        (samples.NOTHING, "no rows remain"),
         (samples.EVERYTHING, "none: every row is proven to match"),
         (samples.EVERYTHING, "every row"),
         (samples.EVERYTHING, "all 12,000 rows"),

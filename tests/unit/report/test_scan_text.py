@@ -112,7 +112,7 @@ def test_nothing_kept() -> None:
         │     30 dropped by partition  day = '1999-01-01'
         ├─ files       ░░░░░░░░░░░░░░░░░░░░  nothing to judge
         ├─ read        nothing to read
-        │     rows  no rows left to look at
+        │     rows  no rows remain
         └─ ran         0 rows in 0 batches, 400 µs
               read nothing in 0 requests, 0 B
         """)

@@ -225,7 +225,7 @@ def written_by(name: bytes) -> Any:
             lambda path: patch_statistics(path, swap),
             "bounds ignored: min is above max, or not a value, 0 nulls",
         ),
-        (lambda path: patch_statistics(path, only_deprecated), "bounds ignored: deprecated ones"),
+        (lambda path: patch_statistics(path, only_deprecated), "bounds ignored: deprecated bounds"),
         (written_by(b"parquet-mr version 1.8.0"), "bounds ignored: "),
         (
             lambda path: patch_statistics(path, lambda stats: [stats.pop(n) for n in (5, 6)]),

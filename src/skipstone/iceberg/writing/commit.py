@@ -446,7 +446,7 @@ def _retry(work: Producer, validate: Callable[[], None], done: Callable[[Table],
         if attempt < tries:
             time.sleep(min(least * 2**attempt, most) * random.uniform(0.5, 1.5))  # noqa: S311
             _refresh(work)
-    problem = f"commit lost {tries + 1} races against other commits: {problem}"
+    problem = f"commit failed after {tries + 1} attempts because of concurrent commits: {problem}"
     raise ConflictError(problem, path=work.target.name, hint="retry when fewer writers are active")
 
 

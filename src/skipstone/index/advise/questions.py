@@ -166,7 +166,7 @@ def _where_of_select(text: str) -> Predicate:
         raise ParseError("SELECT can't be parsed", hint="use its condition alone") from None
     tables = list(select.find_all(exp.Table))
     if not isinstance(select, exp.Select) or len(tables) != 1 or len(list(select.find_all(exp.Select))) != 1:
-        hint = "use the condition on the lake alone"
+        hint = "use only the condition on the lake"
         raise ParseError("SELECT does not read from exactly one table", hint=hint)
     where = select.args.get("where")
     if where is None:

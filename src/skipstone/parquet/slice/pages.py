@@ -301,7 +301,7 @@ _DICTIONARY_PAGE: Final = 2
 _DATA_PAGE_V2: Final = 3
 # Nearly all headers are shorter; one with long statistics is parsed again from the entire page.
 _HEADER: Final = 256
-WITHOUT_INDEX: Final = "page_index=False reads the column without its page index"
+WITHOUT_INDEX: Final = "pass page_index=False to read the column without its page index"
 
 ELSEWHERE: Final = -1
 """Position of pieces that are not contiguous in the buffer."""
@@ -402,7 +402,7 @@ def _open_pages(
             if flat and rows is None:
                 rows = count
             if rows is not None and (rows != expected or (flat and count != expected)):
-                message = f"page {page} holds {rows} rows, its page index says {expected}"
+                message = f"page {page} has {rows} rows, but its page index records {expected}"
                 raise _bad_index(metadata, group, leaf, message)
             if not count:
                 empty.append((number, at, size))
@@ -462,7 +462,7 @@ def _data_page(
     if kind == _DICTIONARY_PAGE:
         raise _OddChunk
     if compressed is None or length + compressed != size:
-        message = f"a page of {length} + {compressed} bytes, its page index says {size}"
+        message = f"page has {length} + {compressed} bytes, but its page index records {size}"
         raise _bad_index(metadata, group, leaf, message)
     if count is None:
         raise _bad_index(metadata, group, leaf, f"page has type {kind} instead of a data page")

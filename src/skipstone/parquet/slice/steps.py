@@ -176,7 +176,7 @@ def _check_lengths(
 ) -> None:
     for (start, stop), body in zip(ranges, bodies, strict=True):
         if len(body) != stop - start:
-            message = f"{len(body)} bytes came back for {ByteRange(start, stop)}"
+            message = f"{ByteRange(start, stop)}: got {len(body)} bytes"
             raise ReadError(message, path=metadata.path, unit=f"row group {group}")
 
 

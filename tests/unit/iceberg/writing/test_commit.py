@@ -213,7 +213,7 @@ def test_a_commit_that_others_beat_is_tried_again(
     before = left(tmp_path)
     files = write(target, rows(10, 20), job="ac")
     failing(monkeypatch, [CommitFailedException("slow")] * 99)
-    with pytest.raises(ConflictError, match="races against other commits"):
+    with pytest.raises(ConflictError, match="because of concurrent commits"):
         append(table, target, files)
     assert left(tmp_path) == before
 

@@ -82,7 +82,7 @@ def test_bytes_that_came_back_short() -> None:
     file = lake(FLAT)
     steps = slice_steps(file.metadata, 0, [0], RowSet.all(ROWS), {})
     (span,) = next(steps)
-    with pytest.raises(ReadError, match=f"{span.length - 1} bytes came back for {span}"):
+    with pytest.raises(ReadError, match=f"{span}: got {span.length - 1} bytes"):
         steps.send([file.data[span.start : span.stop - 1]])
 
 

@@ -195,11 +195,11 @@ def test_an_index_that_disagrees_with_the_headers(version: str) -> None:
     assert index is not None
     firsts = index.first_rows.copy()
     firsts[3] += 1
-    with pytest.raises(CorruptFileError, match=r"column n: page 3 holds 100 rows.*page_index=False"):
+    with pytest.raises(CorruptFileError, match=r"column n: page 3 has 100 rows.*page_index=False"):
         file.slice(0, [1], RowSet.from_positions(ROWS, [305]), {1: shifted(file, first_rows=firsts)})
     sizes = index.sizes.copy()
     sizes[3] -= 1
-    with pytest.raises(CorruptFileError, match=r"its page index says.*page_index=False"):
+    with pytest.raises(CorruptFileError, match=r"its page index records.*page_index=False"):
         file.slice(0, [1], RowSet.from_positions(ROWS, [305]), {1: shifted(file, sizes=sizes)})
     offsets = index.offsets.copy()
     offsets[3] += 1
