@@ -148,7 +148,7 @@ def open(
         store: An obstore store, in which ``path`` is a prefix, a key or a glob.
         schema: Columns and types of a directory, instead of those of its files.
         retry: When to repeat failed requests.
-        index_root: The directory of the index; by default ``.skipstone`` in the lake.
+        index_root: The directory of the index; by default in ``.skipstone`` beside the lake.
         stay_below_root: Refuse links out of the directory, and files of a table outside its directory. Use it
             for lakes that you don't trust.
 

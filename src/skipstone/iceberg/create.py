@@ -180,7 +180,9 @@ def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
 def _strings(terms: Any, what: str) -> list[str]:
     some: list[Any] = list(terms) if isinstance(terms, Iterable) else [None]
     if not all(isinstance(text, str) for text in some):
-        raise UsageError(f"{what} must be a list of strings, got {terms!r}")
+        raise UsageError(
+            f"{what} must be a list of strings, got {terms!r}", hint="pass a list such as ['day(ts)']"
+        )
     return some
 
 

@@ -27,11 +27,34 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
             f"isin needs a list of values, not {preview(values)}", hint="wrap the value in a list"
         )
     scalars = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
+    if scalars and all(isinstance(v, pa.Scalar) for v in scalars) and len({v.type for v in scalars}) == 1:
+        return pa.array(scalars)
     items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
+    if {dt.date, dt.datetime} <= {kind for kind in map(_temporal_kind, items) if kind}:
+        # Arrow would cut the times off.
+        return _mixed_array(items)
     try:
-        return pa.array(items)
+        array = pa.array(items)
+        return (
+            array if not any(map(_has_nanoseconds, items)) else pa.array(items, _in_nanoseconds(array.type))
+        )
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return _mixed_array(items)
+
+
+def _temporal_kind(value: object) -> type | None:
+    if isinstance(value, dt.datetime):
+        return dt.datetime
+    return dt.date if isinstance(value, dt.date) else None
+
+
+def _has_nanoseconds(value: object) -> bool:
+    """Whether a pandas timestamp is not a whole number of microseconds, to which Arrow would cut it."""
+    return bool(getattr(value, "nanosecond", 0))
+
+
+def _in_nanoseconds(type: pa.DataType) -> pa.DataType:
+    return pa.timestamp("ns", type.tz)
 
 
 def _mixed_array(items: list[object]) -> pa.Array:
@@ -60,6 +83,8 @@ def to_scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
             return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
         if type is None and _is_wide(value):
             return pa.scalar(decimal.Decimal(cast("int", value)))
+        if type is None and _has_nanoseconds(value):
+            type = _in_nanoseconds(pa.scalar(value).type)
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise TypeMismatchError(f"{preview(value)} can't be used as a literal: {error}") from error

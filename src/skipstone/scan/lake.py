@@ -207,9 +207,10 @@ class Lake:
         Args:
             where: SQL text, or any predicate that ``sk.predicate`` accepts.
             columns: Columns to read; a field of a struct is ``"address.city"``. None reads all columns.
-            limit: The maximum number of rows.
-            order_by: Columns to order by, as in ``["country", "ts desc"]``. Without it, rows come by path and
-                position.
+            limit: The maximum number of rows. Without ``order_by`` these can be any matching rows: rows that
+                metadata proves to match come first.
+            order_by: Columns to order by, as in ``["country", "ts desc"]``. Without it and
+                without a limit, rows come by path and position.
             snapshot: A snapshot of a table: an id, a branch, a tag or a time. Directories have no snapshots.
             options: Options to start from.
 

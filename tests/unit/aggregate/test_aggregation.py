@@ -307,7 +307,7 @@ def test_what_metadata_answers_takes_one_step(indexed: sk.Lake) -> None:
         (lambda scan: sk.quantile("big", 2), UsageError, "numbers from 0 to 1"),
         (lambda scan: sk.quantile("big", None), UsageError, "numbers from 0 to 1"),
         (lambda scan: scan.aggregate(sk.count(), within=sk.col("id") == 1), UsageError, "not a set"),
-        (lambda scan: scan.aggregate(sk.count(), engine="local", threads=0), UsageError, "1 or more"),
+        (lambda scan: scan.aggregate(sk.count(), engine="local", threads=0), UsageError, "at least 1"),
         (lambda scan: scan.aggregate(sk.count(), use_cached="no"), UsageError, "True or False"),
         (lambda scan: sk.histogram("big", 0), UsageError, "1 to 100,000 bins"),
         (lambda scan: sk.var("big", ddof=3), UsageError, "1 for a sample"),

@@ -53,7 +53,7 @@ def test_what_is_no_warehouse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a local directory"):
         open_catalog("s3://bucket/warehouse")
     for wrong in (5, b"x", ["a"]):
-        with pytest.raises(UsageError, match="catalog is"):
+        with pytest.raises(UsageError, match="is not a catalog"):
             open_catalog(wrong)
 
 
