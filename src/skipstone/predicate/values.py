@@ -27,25 +27,19 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
             f"isin needs a list of values, not {preview(values)}", hint="wrap the value in a list"
         )
     scalars = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
-    if scalars and all(isinstance(v, pa.Scalar) for v in scalars) and len({v.type for v in scalars}) == 1:
-        return pa.array(scalars)
+    types = {v.type if isinstance(v, pa.Scalar) else None for v in scalars}
+    if len(types) == 1 and None not in types and pa.types.is_temporal(scalars[0].type):
+        return pa.array(scalars)  # as Python values these could lose nanoseconds
     items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
-    if {dt.date, dt.datetime} <= {kind for kind in map(_temporal_kind, items) if kind}:
-        # Arrow would cut the times off.
-        return _mixed_array(items)
     try:
         array = pa.array(items)
-        return (
-            array if not any(map(_has_nanoseconds, items)) else pa.array(items, _in_nanoseconds(array.type))
-        )
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return _mixed_array(items)
-
-
-def _temporal_kind(value: object) -> type | None:
-    if isinstance(value, dt.datetime):
-        return dt.datetime
-    return dt.date if isinstance(value, dt.date) else None
+    if pa.types.is_date(array.type) and any(isinstance(v, dt.datetime) for v in items):
+        return _mixed_array(items)  # Arrow has cut the times off
+    if pa.types.is_timestamp(array.type) and any(map(_has_nanoseconds, items)):
+        return pa.array(items, _in_nanoseconds(array.type))
+    return array
 
 
 def _has_nanoseconds(value: object) -> bool:
