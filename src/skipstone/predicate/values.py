@@ -26,7 +26,7 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
         raise PredicateError(
             f"isin needs a list of values, not {preview(values)}", hint="wrap the value in a list"
         )
-    scalars = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
+    scalars: list[Any] = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
     types = {v.type if isinstance(v, pa.Scalar) else None for v in scalars}
     if len(types) == 1 and None not in types and pa.types.is_temporal(scalars[0].type):
         return pa.array(scalars)  # as Python values these could lose nanoseconds
