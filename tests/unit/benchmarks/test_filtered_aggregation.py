@@ -44,6 +44,7 @@ def test_sales_are_as_described(tmp_path: Path) -> None:
     assert all(group.column(n).has_offset_index for n in range(group.num_columns))
 
 
+@pytest.mark.slow
 def test_every_engine_gives_the_same_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

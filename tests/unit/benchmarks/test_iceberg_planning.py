@@ -43,6 +43,7 @@ def test_a_table_has_two_specs_metrics_and_deletes(tmp_path: Path) -> None:
     assert Path(made.metadata(deletes=True)).stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_iceberg_planning_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import harness, iceberg_planning
 

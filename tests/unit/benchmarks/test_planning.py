@@ -94,6 +94,7 @@ def test_planning_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "300 files of 2 row groups, 20 columns" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_index_build_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import index_build
 
@@ -122,6 +123,7 @@ def test_index_build_takes_the_first_files(tmp_path: Path) -> None:
     assert case["contenders"]["skipstone"]["rows"] == 3
 
 
+@pytest.mark.slow
 def test_startup_tiny(capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import startup
 

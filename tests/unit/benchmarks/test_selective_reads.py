@@ -174,6 +174,7 @@ def test_selective_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "index ≥ 10 × the best peer" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bare100", "duckdb100"])
 def test_files_without_page_index(name: str, tmp_path: Path) -> None:
     from benchmarks import harness, selective_reads
