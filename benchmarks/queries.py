@@ -180,7 +180,7 @@ def event_queries(events: Events, variant: int = 0) -> Iterator[Query]:
     yield Query("point, bloom, session", Test("session", "=", row["session"]), promise=best)
     yield Query("absent, event_id", Test("event_id", "=", middle * ID_STEP + ID_STEP - 1), promise=best)
     yield Query("absent, bloom, user_id", Test("user_id", "=", user + 1), promise=best)
-    yield Query("absent, bloom, session", Test("session", "=", "8" * 16), promise=best)
+    yield Query("absent, bloom, session", Test("session", "=", f"8888{middle:012x}"), promise=best)
 
     def ids(start: int, count: int) -> Condition:
         return between("event_id", start * ID_STEP, (start + count) * ID_STEP - 1)

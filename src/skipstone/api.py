@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from skipstone.errors import ReadError, UsageError
+from skipstone.errors import __all__ as error_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -260,26 +261,7 @@ _HOMES = {
     "core.judge": ("Verdict",),
     "core.rows": ("RowSet",),
     "engine.jobs": ("Engine",),
-    "errors": (
-        "ConflictError",
-        "CorruptFileError",
-        "EncryptedFileError",
-        "FileError",
-        "JobError",
-        "MissingFileError",
-        "NotExpressibleError",
-        "NotParquetError",
-        "ParseError",
-        "PredicateError",
-        "ReadError",
-        "RowSetError",
-        "SchemaError",
-        "SkipstoneError",
-        "TypeMismatchError",
-        "UnknownColumnError",
-        "UsageError",
-        "WriteError",
-    ),
+    "errors": tuple(error_names),
     "iceberg.metadata": ("SnapshotInfo",),
     "index.advise.advice": ("Advice",),
     "index.index": ("LakeIndex",),

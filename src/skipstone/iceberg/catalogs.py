@@ -152,8 +152,8 @@ def static_table(
 def table_root(metadata_file: str) -> str:
     """The directory of a table, from the path of its metadata file and not from its contents.
 
-    >>> table_root("s3://lake/events/metadata/v3.metadata.json"), table_root("/tmp/v3.metadata.json")
-    ('s3://lake/events', '/tmp')
+    >>> table_root("s3://lake/events/metadata/v3.metadata.json"), table_root("/lake/v3.metadata.json")
+    ('s3://lake/events', '/lake')
     """
     folder = metadata_file.rpartition("/")[0]
     return folder.removesuffix("/metadata")

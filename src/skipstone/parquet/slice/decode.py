@@ -204,9 +204,6 @@ def malloc_pool() -> pa.MemoryPool | None:
     return pa.system_memory_pool() if glibc and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ else None
 
 
-_MALLOC: Final = malloc_pool()
-
-
 def pool_for_much() -> pa.MemoryPool:
     """Memory pool for reads of hundreds of megabytes: malloc in place of mimalloc, pyarrow's default.
 
@@ -215,7 +212,7 @@ def pool_for_much() -> pa.MemoryPool:
     mimalloc serves from memory that it retains, are faster there.
     """
     pool = pa.default_memory_pool()
-    return pool if _MALLOC is None or pool.backend_name != "mimalloc" else _MALLOC
+    return pool if pool.backend_name != "mimalloc" else malloc_pool() or pool
 
 
 def open_reader(
