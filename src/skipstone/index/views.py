@@ -14,8 +14,8 @@ user_id  int64  page index  1.2 kB  40.1 kB   2.6 MB  2.7 MB
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 
 from skipstone.index.advise.advice import Advice
 from skipstone.index.results import BuildOptions, IndexReport, IndexStatus
@@ -28,14 +28,21 @@ from skipstone.report.node import (
     ReportNode,
     TableColumn,
     Text,
+    fields,
     nbytes,
     number,
+    portion,
     table,
     text,
 )
-from skipstone.report.units import ago, count, duration, percent, plural, size, times
+from skipstone.report.units import ago, count, duration, percent, phrase, plural, size, some, times
 
-_SHOWN_COLUMNS, _SHOWN_SEGMENTS = 40, 8
+_COLUMNS = (40, "column")
+_SEGMENT = (
+    *fields(text, "segment=name"),
+    *fields(number, "files@1", "stale@2"),
+    *fields(nbytes, "size=bytes"),
+)
 _CONTENT = {
     "blocks": "block-level stats",
     "files": "file-level stats",
@@ -49,27 +56,18 @@ _CONTENT = {
 
 def status_tree(status: IndexStatus) -> ReportNode:
     """Coverage, age, size and content of an index."""
+    files = ("files", count(status.covered), _indexed(status))
+    taken = ("size", size(status.sizes.total), _takes(status))
     return ReportNode(
         status.location,
         _about(status),
-        figures=(
-            ("files", count(status.covered), _indexed(status)) if status.version else None,
-            ("size", size(status.sizes.total), _takes(status)) if status.version else None,
-        ),
+        figures=(files, taken) if status.version else (),
         children=tuple(_branches(status)) if status.version else (),
         tail=(
             _columns(status),
-            table(
-                status.segments,
-                text("segment", lambda segment: segment.name),
-                number("files", lambda segment: segment.files, rank=1),
-                number("stale", lambda segment: segment.stale, rank=2),
-                nbytes("size", lambda segment: segment.bytes),
-                most=_SHOWN_SEGMENTS,
-                noun="segment",
-            ),
+            table(status.segments, *_SEGMENT, most=(8, "segment")),
             Items("ignored", status.problems),
-            Items("next", [status.next_step] if status.next_step else ()),
+            Items("next", list(filter(None, [status.next_step]))),
         ),
     )
 
@@ -96,14 +94,13 @@ def _takes(status: IndexStatus) -> str:
 
 
 def _branches(status: IndexStatus) -> Iterator[ReportNode]:
-    missing = (
-        ("not indexed", _such_as(status.unknown, "file", "files", status.unknown_such_as)),
-        ("stale", _such_as(status.stale, "entry", "entries", status.stale_such_as)),
-    )
+    unknown = _such_as(status.unknown, "file", "files", status.unknown_such_as)
+    stale = _such_as(status.stale, "entry", "entries", status.stale_such_as)
     files = Bar.of(status.covered, status.files, "indexed")
-    yield ReportNode("files", _indexed(status), bar=files, body=(Facts(missing),))
+    facts = Facts((("not indexed", unknown), ("stale", stale)))
+    yield ReportNode("files", _indexed(status), bar=files, body=(facts,))
     total = status.sizes.total
-    names = [field.name for field in fields(status.sizes)]
+    names = [field.name for field in dataclasses.fields(status.sizes)]
     sizes = [(_CONTENT.get(name, name.replace("_", " ")), getattr(status.sizes, name)) for name in names]
     old = f"and {size(status.old_bytes)} of earlier versions, retained for readers that still use them"
     content = table(
@@ -120,44 +117,35 @@ def _branches(status: IndexStatus) -> Iterator[ReportNode]:
 
 def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
     joint = ": " if len(examples) == number else ", such as "
-    names = f"{joint}{', '.join(examples)}" if examples else ""
-    return f"{plural(number, noun, many)}{names}" if number else ""
+    return phrase(plural(number, noun, many), ", ".join(examples), by=joint) if number else ""
 
 
 def _options(choices: BuildOptions) -> str:
-    named = (
-        ("values read for", choices.values),
-        ("bloom filters built for", choices.blooms),
-        ("sums of", choices.sums),
-        ("sketches of", choices.sketches),
-        ("row ids of", choices.ids),
-    )
-    parts = (
+    lists = {"sums of": choices.sums, "sketches of": choices.sketches, "row ids of": choices.ids}
+    lists = {"values read for": choices.values, "bloom filters built for": choices.blooms, **lists}
+    every = set(choices.columns)
+    return phrase(
         ", ".join(choices.columns) or "no columns",
         "down to pages" if choices.pages else "down to row groups",
         "bloom filters of the files" if choices.own_blooms else "",
-        *(f"{what} {_listed(names, choices.columns)}" if names else "" for what, names in named),
+        *(
+            f"{what} {'all of them' if len(names) > 1 and set(names) == every else ', '.join(names)}"
+            for what, names in lists.items()
+            if names
+        ),
     )
-    return "; ".join(filter(None, parts))
-
-
-def _listed(names: Sequence[str], columns: Sequence[str]) -> str:
-    return "all of them" if len(names) > 1 and set(names) == set(columns) else ", ".join(names)
 
 
 def _columns(status: IndexStatus) -> NodeTable:
     return table(
         status.columns,
-        text("column", lambda column: column.name),
-        text("type", lambda column: str(column.type), rank=1),
-        text("source", lambda column: str(column.origins), rank=2),
+        *fields(text, "column=name", "type@1", "source=origins@2"),
         nbytes("bounds", lambda c: c.sizes.blocks + c.sizes.files + c.sizes.row_groups, rank=3),
-        nbytes("pages", lambda column: column.sizes.pages + column.sizes.offsets, rank=3),
-        nbytes("filters", lambda column: column.sizes.blooms, rank=3),
+        nbytes("pages", lambda c: c.sizes.pages + c.sizes.offsets, rank=3),
+        *fields(nbytes, "filters=sizes.blooms@3"),
         nbytes("extras", lambda c: c.sizes.sums + c.sizes.sketches, rank=3, optional=True),
-        nbytes("size", lambda column: column.sizes.total),
-        most=_SHOWN_COLUMNS,
-        noun="column",
+        *fields(nbytes, "size=sizes.total"),
+        most=_COLUMNS,
     )
 
 
@@ -169,32 +157,25 @@ def build_tree(report: IndexReport) -> ReportNode:
     read = f"read {size(report.bytes)} in {plural(report.requests, 'request')}, " if report.requests else ""
     merged = f", {count(report.merged)} merged" if report.merged else ""
     segments = f"version {count(report.version)} has {plural(report.segments, 'segment')}{merged}"
-    return ReportNode(
-        body=(
-            Text(_done(report), "bold"),
-            Text(f"{read}{duration(report.seconds)}; {segments}", "dim"),
-            Items("not indexed", [f"{file.path}: {file.reason}" for file in report.skipped]),
-        )
-    )
+    skipped = [f"{file.path}: {file.reason}" for file in report.skipped]
+    about = Text(f"{read}{duration(report.seconds)}; {segments}", "dim")
+    return ReportNode(body=(Text(_done(report), "bold"), about, Items("not indexed", skipped)))
 
 
 def _done(report: IndexReport) -> str:
-    indexed = f"indexed {plural(report.indexed, 'file')}"
     already = f", {count(report.already_indexed)} already indexed" if report.already_indexed else ""
-    if report.already_indexed and not (report.indexed or report.dropped or report.adopted or report.skipped):
+    if already and not (report.indexed or report.dropped or report.adopted or report.skipped):
         return f"nothing to do: {plural(report.already_indexed, 'file')} already indexed"
-    parts = (
-        indexed + already,
-        f"{plural(report.adopted, 'file')} reused from an earlier job" if report.adopted else "",
-        f"{plural(report.dropped, 'file')} deleted or changed" if report.dropped else "",
-        f"{plural(len(report.skipped), 'file')} could not be indexed" if report.skipped else "",
+    return phrase(
+        f"indexed {plural(report.indexed, 'file')}{already}",
+        some(report.adopted, "file", " reused from an earlier job"),
+        some(report.dropped, "file", " deleted or changed"),
+        some(len(report.skipped), "file", " could not be indexed"),
     )
-    return "; ".join(filter(None, parts))
 
 
 # -- advice ------------------------------------------------------------------------------------
 
-_SHOWN_ADVICE, _SHOWN_LAYOUTS = 30, 6
 _EXPLAINED = (
     "Percentages are shares of rows skipped: today's are measured on the bounds of the sampled files, those "
     "of a layout on the sampled rows in that order, with pages and row groups of the current size."
@@ -205,27 +186,20 @@ def advice_tree(advice: Advice) -> ReportNode:
     """Columns to index, bloom filters that pay, orders of rows that help, and the commands."""
     columns = table(
         advice.by_column,
-        text("column", lambda column: column.name),
-        text("type", lambda column: str(column.type), rank=1),
+        *fields(text, "column=name", "type@1"),
         number("queries", lambda column: f"{column.used:,.10g}" if column.used else None, rank=2),
-        number("files", lambda column: _share(column.skip_files), rank=3),
-        number("row groups", lambda column: _share(column.skip_row_groups), rank=4),
-        number("pages", lambda column: _share(column.skip_pages)),
-        number("bloom", lambda column: _share(column.skip_with_bloom), rank=1),
-        nbytes("index", lambda column: column.index_bytes, rank=5),
-        nbytes("filters", lambda column: column.bloom_bytes, rank=6),
+        *fields(portion, "files=skip_files@3", "row groups=skip_row_groups@4", "pages=skip_pages"),
+        *fields(portion, "bloom=skip_with_bloom@1"),
+        *fields(nbytes, "index=index_bytes@5", "filters=bloom_bytes@6"),
         text("why", lambda column: (column.why, "kept" if column.index or column.bloom else ""), 24),
-        most=_SHOWN_ADVICE,
-        noun="column",
+        most=(30, "column"),
     )
     layouts = table(
         advice.layouts,
-        text("layout", str),
-        number("skips today", lambda layout: _share(layout.before), rank=1),
-        number("would skip", lambda layout: _share(layout.after)),
+        text("layout"),
+        *fields(portion, "skips today=before@1", "would skip=after"),
         TableColumn("reads", lambda layout: f"{times(layout.factor)} less"),
-        most=_SHOWN_LAYOUTS,
-        noun="layout",
+        most=(6, "layout"),
     )
     return ReportNode(
         body=(
@@ -249,7 +223,3 @@ def _sampled(advice: Advice) -> str:
     rows = f"{count(advice.sampled_rows)} of {plural(advice.rows, 'row')}"
     today = f"{percent(advice.skips, 1)} skipped today"
     return f"{advice.lake}: {queries}{refused}; {today}; sampled {files} and {rows}"
-
-
-def _share(share: float | None) -> str | None:
-    return None if share is None else percent(share, 1)

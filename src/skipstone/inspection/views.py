@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import repeat
 
 from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn
 from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList
@@ -23,19 +22,15 @@ from skipstone.report.node import (
     ReportNode,
     TableColumn,
     Text,
+    fields,
     nbytes,
     number,
     table,
     text,
 )
-from skipstone.report.units import cost, count, percent, plural, share, size, spark
+from skipstone.report.units import cost, count, percent, phrase, plural, share, size, spark
 
-_STYLES = {
-    Layout.SORTED: "kept",
-    Layout.CLUSTERED: "kept",
-    Layout.OVERLAPPING: "warn",
-    Layout.RANDOM: "bad",
-}
+_STYLES = {Layout.SORTED: "kept", Layout.CLUSTERED: "kept", Layout.OVERLAPPING: "warn", Layout.RANDOM: "bad"}
 # Zero fractions of a second; strings are quoted, so this is a time.
 _NO_FRACTION = re.compile(r"^([-0-9 ]*:\d\d:\d\d)\.0+(?=Z?$)")
 
@@ -55,9 +50,8 @@ def file_tree(file: FileInspection) -> ReportNode:
     """A section for the file itself and for each table that was requested."""
     values = table(
         file.columns,
-        text("column", lambda column: column.leaf.name),
-        text("min", lambda column: _low(column.bounds)),
-        text("max", lambda column: _high(column.bounds)),
+        *fields(text, "column=leaf.name"),
+        *_BOUNDS,
         number("nulls", lambda column: _count(column.null_count)),
         number("NaN", lambda c: _count(c.nan_count) if c.floating else None, optional=True),
     )
@@ -93,12 +87,11 @@ def _file_columns(file: FileInspection) -> NodeTable:
     total, groups = file.data_bytes, file.metadata.row_group_count
     return table(
         file.columns,
-        text("column", lambda column: column.leaf.name),
-        text("type", lambda column: column.type_name),
+        *fields(text, "column=leaf.name", "type=type_name"),
         TableColumn("null", lambda column: "no" if column.leaf.required else "yes", rank=2),
-        TableColumn("stored as", lambda column: column.physical_name, rank=5),
+        *fields(TableColumn, "stored as=physical_name@5"),
         TableColumn("encoding", lambda column: column.encoding_names or None, rank=4),
-        nbytes("size", lambda column: column.bytes, rank=1),
+        *fields(nbytes, "size=bytes@1"),
         number("share", lambda column: percent(column.bytes, total), rank=3),
         text("evidence", lambda column: column.coverage.describe(groups), 26),
     )
@@ -108,27 +101,27 @@ def _count(number: int | None) -> str:
     return "unknown" if number is None else count(number)
 
 
-def _low(bounds: Bounds) -> str:
-    """The lower bound; ≥ marks one that need not occur as a value."""
-    return _bound(bounds.min, "" if bounds.min_exact else "≥ ")
-
-
-def _high(bounds: Bounds) -> str:
-    return _bound(bounds.max, "" if bounds.max_exact else "≤ ")
-
-
-def _bound(value: str | None, mark: str) -> str:
+def _bound(bounds: Bounds, end: str, mark: str) -> str:
+    """A bound; ≥ and ≤ mark one that need not occur as a value."""
+    value = getattr(bounds, end)
+    mark = "" if getattr(bounds, f"{end}_exact") else f"{mark} "
     return MISSING if value is None else mark + _NO_FRACTION.sub(r"\1", value)
 
 
 def _range(bounds: Bounds) -> str:
-    return MISSING if bounds.min is None else f"{_low(bounds)} to {_high(bounds)}"
+    return MISSING if bounds.min is None else f"{_bound(bounds, 'min', '≥')} to {_bound(bounds, 'max', '≤')}"
+
+
+_BOUNDS = (
+    text("min", lambda unit: _bound(unit.bounds, "min", "≥")),
+    text("max", lambda unit: _bound(unit.bounds, "max", "≤")),
+)
 
 
 def _clustering(file: FileInspection) -> NodeTable:
     return table(
         file.columns,
-        text("column", lambda column: column.leaf.name),
+        *fields(text, "column=leaf.name"),
         TableColumn("row groups", lambda column: _layout(column.row_group_clustering)),
         number("= reads", lambda column: _depth(column.row_group_clustering)),
         TableColumn("pages", lambda column: _layout(column.page_clustering), rank=1),
@@ -168,7 +161,7 @@ def _row_groups(file: FileInspection) -> NodeTable:
         number("first row", lambda group: int(metadata.row_group_starts[group])),
         number("rows", lambda group: int(metadata.row_group_rows[group])),
         nbytes("size", lambda group: sum(chunk[group].total_compressed_size for chunk in chunks)),
-        *map(_group_bounds, file.columns if file.named else (), repeat(metadata.row_group_count)),
+        *(_group_bounds(column, metadata.row_group_count) for column in file.columns if file.named),
         more="use --format json",
     )
 
@@ -182,11 +175,9 @@ def _pages(file: FileInspection) -> NodeTable:
     return table(
         file.pages or (),
         number("group", lambda page: str(page.row_group)),
-        number("first row", lambda page: page.first_row),
-        number("rows", lambda page: page.rows),
-        nbytes("size", lambda page: page.bytes, rank=2),
-        text("min", lambda page: _low(page.bounds)),
-        text("max", lambda page: _high(page.bounds)),
+        *fields(number, "first row", "rows"),
+        *fields(nbytes, "size=bytes@2"),
+        *_BOUNDS,
         number("nulls", lambda page: _count(page.null_count), rank=1),
     )
 
@@ -203,8 +194,7 @@ def table_tree(inspected: TableInspection) -> ReportNode:
     columns = table(
         inspected.columns,
         number("id", lambda field: str(field.id), rank=1),
-        text("column", lambda field: field.name),
-        text("type", lambda field: field.type),
+        *fields(text, "column=name", "type"),
         TableColumn("null", lambda f: "key" if f.key else "no" if f.required else "yes"),
         text("in older files", lambda field: field.initial_default or "", rank=3, optional=True),
         text("default", lambda field: field.write_default or "", rank=2, optional=True),
@@ -226,13 +216,10 @@ def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
         which = "the current snapshot" if inspected.snapshot_is_current else "not the current snapshot"
         refs = f" ({', '.join(map(str, entry.refs))})" if entry.refs else ""
         snapshot = f"{entry.id}{refs}, {which} of {count(inspected.snapshots)}"
-        committed = f"{_when(entry.at)} UTC" + (f" by {entry.operation}" if entry.operation else "")
+        committed = phrase(f"{_when(entry.at)} UTC", entry.operation, by=" by ")
     older = "" if inspected.schema_is_current else ", not the current schema"
-    manifests = [
-        f"{count(one.manifests)} of {_CONTENTS[one.content]}, {size(one.bytes)}"
-        for one in inspected.manifests
-        if one.manifests
-    ]
+    manifests = [one for one in inspected.manifests if one.manifests]
+    listed = [f"{count(m.manifests)} of {_CONTENTS[m.content]}, {size(m.bytes)}" for m in manifests]
     deleted = ", minus deleted ones" if inspected.files_with_deletes else ""
     return [
         ("location", inspected.location),
@@ -244,7 +231,7 @@ def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
         ("size", f"{size(inspected.bytes)} in {plural(inspected.files, 'data file')}"),
         ("schema", f"{inspected.schema_id}{older}: {plural(len(inspected.columns), 'field')}"),
         ("sort order", ", ".join(inspected.sort_order) or "none"),
-        ("manifests", "; ".join(manifests) or "none"),
+        ("manifests", phrase(*listed) or "none"),
         ("metadata read", cost(inspected.requests, inspected.bytes_read)),
     ]
 
@@ -254,11 +241,10 @@ def _specs(inspected: TableInspection) -> NodeTable:
         inspected.specs,
         number("spec", lambda spec: (f"* {spec.id}", "kept") if spec.default else str(spec.id)),
         text("partitioned by", lambda spec: ", ".join(spec.fields) or "unpartitioned", 16),
-        number("files", lambda spec: spec.files),
-        number("rows", lambda spec: spec.rows, rank=1),
+        *fields(number, "files", "rows@1"),
         number("size", lambda spec: size(spec.bytes), rank=2),
         number("share", lambda spec: percent(spec.bytes, inspected.bytes), rank=3),
-        number("partitions", lambda spec: spec.partitions, rank=1),
+        *fields(number, "partitions@1"),
         notes=("* marks the spec of new files",) if len(inspected.specs) > 1 else (),
     )
 
@@ -267,8 +253,7 @@ def _deletes(inspected: TableInspection) -> NodeTable:
     return table(
         inspected.delete_kinds,
         TableColumn("kind", lambda deletes: _KINDS.get(deletes.kind, deletes.kind)),
-        number("files", lambda deletes: deletes.files),
-        number("rows", lambda deletes: deletes.rows, rank=1),
+        *fields(number, "files", "rows@1"),
         number("size", lambda deletes: size(deletes.bytes), rank=2),
         text("applies to data files", lambda deletes: share(deletes.data_files, inspected.files), 20),
     )
@@ -314,7 +299,7 @@ def snapshots_tree(listed: SnapshotList) -> ReportNode:
         number("files", lambda one: _change(one, "files"), rank=4, optional=True),
         number("rows", lambda one: _change(one, "rows"), rank=2, optional=True),
         number("delete files", lambda one: _change(one, "delete_files"), rank=5, optional=True),
-        number("total", lambda one: one.total_rows, rank=3, optional=True),
+        *fields(number, "total=total_rows@3", optional=True),
         text("refs", lambda one: ", ".join(map(str, one.refs)), rank=1),
         notes=("* marks the current snapshot",),
     )
@@ -328,8 +313,8 @@ def _when(at: datetime) -> str:
 
 def _change(snapshot: SnapshotEntry, noun: str) -> str | None:
     added, removed = (getattr(snapshot, f"{verb}_{noun}") for verb in ("added", "removed"))
-    parts = (f"+{added:,}" if added else "", f"−{removed:,}" if removed else "")
-    return " ".join(filter(None, parts)) or ("0" if 0 in (added, removed) else None)
+    parts = (added and f"+{added:,}", removed and f"−{removed:,}")
+    return phrase(*parts, by=" ") or ("0" if 0 in (added, removed) else None)
 
 
 def tables_tree(listed: TableList) -> ReportNode:

@@ -25,6 +25,7 @@ from skipstone.report.node import (
     ReportNode,
     TableColumn,
     Text,
+    fields,
     number,
     table,
     text,
@@ -35,7 +36,6 @@ from skipstone.report.trace import (
     Cause,
     ColumnUse,
     DeleteUse,
-    Drop,
     FilterStats,
     IndexUse,
     Level,
@@ -48,11 +48,10 @@ from skipstone.report.trace import (
     SparkUse,
     Trace,
 )
-from skipstone.report.units import cost, count, duration, percent, plural, share, size
+from skipstone.report.units import cost, count, duration, percent, phrase, plural, share, size, some
 
 EVERY_ROW = "every row"
 _NOTHING_TO_READ = "nothing to read"
-_TOP_DROPS = 3
 _CAUSES = {Cause.BLOOM: "bloom filter", Cause.PAGE: "page index"}
 _SPARK_ROUTES = {"driver": "read by the driver", "slices": "page slices", "reader": "Spark's own reader"}
 _INKS = {"files": "files", "row groups": "groups", "pages": "pages", "rows": "values"}
@@ -62,17 +61,10 @@ _LEGEND = (("kept", "read"), ("files", "answered from metadata"), ("line", "skip
 def prune_tree(trace: Trace) -> ReportNode:
     """The cascade over one file."""
     rows = "the file has no rows" if trace.rows == 0 else _matching(trace, plural(trace.rows, "row"))
-    return ReportNode(
-        trace.path,
-        trace.predicate,
-        "code",
-        children=tuple(_level(level, costs=False) for level in trace.levels),
-        tail=(
-            Text(rows, "bold", 1, aside=f"metadata read: {cost(trace.requests, trace.bytes)}"),
-            Items("not prunable", trace.unsupported),
-            Items("notes", [_note(note) for note in trace.notes]),
-        ),
-    )
+    said = Text(rows, "bold", 1, aside=f"metadata read: {cost(trace.requests, trace.bytes)}")
+    levels = tuple(_level(level, costs=False) for level in trace.levels)
+    tail = (said, Items("not prunable", trace.unsupported), Items("notes", list(map(_note, trace.notes))))
+    return ReportNode(trace.path, trace.predicate, "code", children=levels, tail=tail)
 
 
 def ranges_tree(row_groups: Sequence[int], ranges: Sequence[tuple[int, int]]) -> ReportNode:
@@ -124,7 +116,7 @@ def aggregate_tree(trace: AggregateTrace) -> ReportNode:
             ("run time", duration(run.seconds), f"on {run.engine}") if run else None,
         ),
         children=(
-            *(_level(level) for level in scan.levels),
+            *map(_level, scan.levels),
             _members(trace.members) if trace.members else None,
             _rows(trace),
             *(_column(use, trace) for use in trace.columns),
@@ -146,20 +138,11 @@ def cause_name(cause: Cause) -> str:
 def _level(level: Level, *, costs: bool = True) -> ReportNode:
     drops = sorted(level.drops, key=lambda drop: -drop.units)
     digits = max((len(count(drop.units)) for drop in drops), default=0)
-    spent = costs and (level.requests or level.bytes)
-    reasons = table(
-        drops,
-        TableColumn("", lambda drop: _dropped(drop, digits), style="dim"),
-        text("", lambda drop: (drop.condition, "code")),
-        notes=(f"metadata read: {cost(level.requests, level.bytes)}",) if spent else (),
-        most=_TOP_DROPS,
-        noun="reason",
-    )
+    said = lambda drop: f"{count(drop.units):>{digits}} dropped by {cause_name(drop.cause)}"  # noqa: E731
+    columns = TableColumn("", said, style="dim"), text("", lambda drop: (drop.condition, "code"))
+    spent = _metadata_cost(level) if costs else ""
+    reasons = table(drops, *columns, notes=(spent,) if spent else (), most=(3, "reason"))
     return ReportNode(level.name, _level_statement(level), bar=_level_bar(level), body=(reasons,))
-
-
-def _dropped(drop: Drop, digits: int) -> str:
-    return f"{count(drop.units):>{digits}} dropped by {cause_name(drop.cause)}"
 
 
 def _level_statement(level: Level) -> tuple[str, ...]:
@@ -174,16 +157,10 @@ def _level_statement(level: Level) -> tuple[str, ...]:
 def _level_bar(level: Level) -> Bar:
     """A level's units: proven, kept, and dropped by each cause."""
     dropped = {cause: sum(drop.units for drop in level.drops if drop.cause is cause) for cause in Cause}
-    parts = (
-        NodePart("proven", level.whole, "proven"),
-        NodePart("kept", level.kept - level.whole, "kept"),
-        *(
-            NodePart(cause.value, units, f"dropped by {cause_name(cause)}")
-            for cause, units in dropped.items()
-        ),
-        NodePart("other", max(level.dropped - sum(dropped.values()), 0), "dropped otherwise"),
-    )
-    return Bar(parts, level.units)
+    causes = [NodePart(cause.value, n, f"dropped by {cause_name(cause)}") for cause, n in dropped.items()]
+    other = NodePart("other", max(level.dropped - sum(dropped.values()), 0), "dropped otherwise")
+    kept = (NodePart("proven", level.whole, "proven"), NodePart("kept", level.kept - level.whole, "kept"))
+    return Bar((*kept, *causes, other), level.units)
 
 
 # -- the lake ----------------------------------------------------------------------------------
@@ -193,7 +170,7 @@ def _about(trace: ScanTrace, columns: str = "") -> tuple[Text, ...]:
     """The state of the lake, and the use of its index, partitions and delete files."""
     version = f"version {trace.version}" if trace.version else ""
     return (
-        Text(", ".join(filter(None, (plural(trace.files, "file"), version, columns))), "dim", 2),
+        Text(phrase(plural(trace.files, "file"), version, columns, by=", "), "dim", 2),
         Text(_index(trace.index, trace.files) if trace.index else "", "dim", 1),
         Text(_partitions(trace.partitions) if trace.partitions else "", "dim"),
         Text(_deletes(trace.deletes) if trace.deletes else "", "dim"),
@@ -209,27 +186,23 @@ def _index(use: IndexUse, files: int) -> str:
 
 def _partitions(stats: FilterStats) -> str:
     """Partitions of a table that could not be judged; empty if all could."""
-    kept, specs = stats.fail_open_partitions, stats.unevaluable_specs
     files = plural(stats.fail_open_files, "file")
-    parts = [
-        f"{plural(kept, 'partition')} ({files}) kept without a verdict" if kept else "",
-        f"{plural(specs, 'partition spec')} can't be evaluated" if specs else "",
-        f"{plural(stats.eval_errors, 'evaluation')} failed" if stats.eval_errors else "",
-    ]
-    if stats.unconstrained_specs and any(parts):
-        silent = plural(stats.unconstrained_specs, "partition spec")
-        parts.append(f"{silent} without a field from the predicate's columns")
-    return "; ".join(filter(None, parts))
+    parts = phrase(
+        some(stats.fail_open_partitions, "partition", f" ({files}) kept without a verdict"),
+        some(stats.unevaluable_specs, "partition spec", " can't be evaluated"),
+        some(stats.eval_errors, "evaluation", " failed"),
+    )
+    without = " without a field from the predicate's columns"
+    return phrase(parts, some(stats.unconstrained_specs, "partition spec", without)) if parts else ""
 
 
 def _deletes(use: DeleteUse) -> str:
     verb = "applies" if use.applied == 1 else "apply"
-    parts = (
+    return phrase(
         f"{count(use.applied)} of {plural(use.files, 'delete file')} {verb}",
-        f"{plural(use.rows, 'row')} deleted by position" if use.rows else "",
-        f"rows of {plural(use.tested, 'file')} checked against equality deletes" if use.tested else "",
+        some(use.rows, "row", " deleted by position"),
+        some(use.tested, "file", " checked against equality deletes", "rows of "),
     )
-    return "; ".join(filter(None, parts))
 
 
 def _note(note: Note) -> str:
@@ -284,18 +257,13 @@ def _read(trace: ScanTrace) -> ReportNode:
         said = share(reads.bytes, reads.of_bytes, size)
         bar = Bar.of(reads.bytes, reads.of_bytes) if reads.of_bytes else None
         source = f"{files}, about {plural(reads.requests, 'request')}"
-    pairs = (
-        ("from", source),
-        ("rows", _scan_rows(trace)),
-        *(_how(trace) if trace.tasks else ()),
-        ("cost", _metadata_cost(trace)),
-    )
+    how = _how(trace) if trace.tasks else ()
+    pairs = (("from", source), ("rows", _scan_rows(trace)), *how, ("cost", _metadata_cost(trace)))
     return ReportNode("read", said, bar=bar, body=(Facts(pairs, ("test",) if trace.residual else ()),))
 
 
-def _metadata_cost(trace: ScanTrace) -> str:
-    spent = trace.requests or trace.bytes
-    return f"metadata read: {cost(trace.requests, trace.bytes)}" if spent else ""
+def _metadata_cost(of: ScanTrace | Level) -> str:
+    return f"metadata read: {cost(of.requests, of.bytes)}" if of.requests or of.bytes else ""
 
 
 def _how(trace: ScanTrace) -> Iterator[tuple[str, str]]:
@@ -324,9 +292,8 @@ def _scan_run(run: Run) -> ReportNode:
 def _run(said: str, work: str, phases: Sequence[Phase]) -> ReportNode:
     spent = table(
         phases,
-        text("phase", lambda phase: phase.name),
-        number("rows", lambda phase: phase.rows),
-        number("requests", lambda phase: phase.requests),
+        *fields(text, "phase=name"),
+        *fields(number, "rows", "requests"),
         number("bytes", lambda phase: size(phase.bytes)),
         number("time", lambda phase: duration(phase.seconds)),
     )
@@ -344,40 +311,30 @@ def _work(run: Run | AggregateRun) -> str:
 def _members(use: MemberUse) -> ReportNode:
     kept = use.units - use.outside
     said = f"kept {count(kept)} of {plural(use.units, 'row group')} ({percent(kept, use.units)})"
-    if use.units == 0:
-        said = "no row groups remain"
-    elif use.inside:
-        said += f", {count(use.inside)} entirely inside"
-    parts = (
-        NodePart("proven", use.inside, "entirely inside"),
-        NodePart("kept", use.partly, "partly inside"),
-        NodePart("other", use.outside, "without a member"),
-    )
-    outside = f"{plural(use.rows_outside, 'row')} proven not to be members" if use.rows_outside else ""
+    inside = f", {count(use.inside)} entirely inside" if use.inside else ""
+    sizes = {"proven": use.inside, "kept": use.partly, "other": use.outside}
+    meanings = ("entirely inside", "partly inside", "without a member")
+    bar = Bar(tuple(map(NodePart, sizes, sizes.values(), meanings)), use.units)
+    outside = some(use.rows_outside, "row", " proven not to be members")
     below = tuple(Text(line, "dim", 1) for line in (*use.sets, outside))
-    return ReportNode("members", said, bar=Bar(parts, use.units), body=below)
+    return ReportNode("members", said + inside if use.units else "no row groups remain", bar=bar, body=below)
 
 
 def _rows(trace: AggregateTrace) -> ReportNode:
-    scan = trace.scan
-    reads = scan.reads
-    pairs = (
-        ("test", scan.residual if trace.rows else ""),
-        ("data", share(reads.bytes, reads.of_bytes, size) if reads is not None else ""),
-        ("cost", _metadata_cost(scan)),
-    )
-    bar = Bar.of(trace.rows, scan.rows)
-    return ReportNode("rows", _counting(trace), bar=bar, body=(Facts(pairs, ("test",)),))
+    scan, test = trace.scan, trace.scan.residual if trace.rows else ""
+    data = share(scan.reads.bytes, scan.reads.of_bytes, size) if scan.reads is not None else ""
+    facts = Facts((("test", test), ("data", data), ("cost", _metadata_cost(scan))), ("test",))
+    return ReportNode("rows", _counting(trace), bar=Bar.of(trace.rows, scan.rows), body=(facts,))
 
 
 def _counting(trace: AggregateTrace) -> str:
     scan = trace.scan
     if scan.rows == 0:
         return _scan_rows(scan)
-    if trace.rows == 0:
-        return f"none of {_rows_seen(scan)} can count"
-    if trace.rows == scan.rows:
-        return f"all {_rows_seen(scan)} may qualify"
+    if trace.rows in (0, scan.rows):
+        return (
+            f"all {_rows_seen(scan)} may qualify" if trace.rows else f"none of {_rows_seen(scan)} can count"
+        )
     return f"{count(trace.rows)} of {_rows_seen(scan)} may qualify ({percent(trace.rows, scan.rows)})"
 
 
@@ -388,12 +345,10 @@ def _column(use: ColumnUse, trace: AggregateTrace) -> ReportNode:
     ]
     skipped = NodePart("line", max(trace.scan.rows - use.rows_answered - use.read, 0), "skipped")
     bar = Bar((NodePart("kept", use.read, "read"), *answered, skipped), trace.scan.rows)
-    pairs = (
-        ("for", ", ".join(use.functions) if use.column else ""),
-        ("from", ", ".join(_answered(part) for part in use.answered if part.units)),
-        *(("" if place else "why", reason) for place, reason in enumerate(use.why)),
-    )
-    return ReportNode(use.column or "count", _read_share(use), bar=bar, body=(Facts(pairs),))
+    sources = ", ".join(_answered(part) for part in use.answered if part.units)
+    reasons = [("" if place else "why", reason) for place, reason in enumerate(use.why)]
+    facts = Facts((("for", ", ".join(use.functions) if use.column else ""), ("from", sources), *reasons))
+    return ReportNode(use.column or "count", _read_share(use), bar=bar, body=(facts,))
 
 
 def _answered(part: LevelAnswer) -> str:
@@ -404,12 +359,10 @@ def _answered(part: LevelAnswer) -> str:
 
 def _read_share(use: ColumnUse) -> str:
     rows = use.rows_answered + use.read
-    if rows == 0:
-        return "no row counts"
+    if use.read == rows:
+        return some(rows, "row", before="reads ") or "no row counts"
     if use.read == 0:
         return f"{plural(rows, 'row')} answered from metadata"
-    if use.rows_answered == 0:
-        return f"reads {plural(rows, 'row')}"
     return f"reads {count(use.read)} of {plural(rows, 'row')} ({percent(use.read, rows)})"
 
 

@@ -6,10 +6,11 @@ Nothing is fetched and nothing runs: <details> fold, and every rule is below one
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from skipstone.report.lines import clean, shorten
 from skipstone.report.node import (
@@ -27,7 +28,7 @@ from skipstone.report.node import (
     TableColumn,
     Text,
 )
-from skipstone.report.units import count
+from skipstone.report.units import count, phrase
 
 ROOT = "skst"
 """The class of the outermost element, and the prefix of every other class."""
@@ -110,7 +111,7 @@ def _root(node: ReportNode) -> Iterator[Markup]:
     yield from (_text(block, "about") for block in about if isinstance(block, Text))
     if said and node.style == "code":
         yield tag("div", _code(said), cls="where")
-    if cards := [_card(*figure) for figure in node.figures if figure is not None]:
+    if cards := [_card(figure) for figure in node.figures if figure is not None]:
         yield tag("div", *cards, cls="cards")
     yield from _blocks(node.body[len(about) :])
     if node.tree and children:
@@ -127,13 +128,12 @@ def _branch(node: ReportNode) -> Markup:
     name = tag("div", node.label, cls="name", title=node.label)
     bar = _bar(node.bar) if node.bar is not None else Markup()
     said = tag("div", node.statements[0], cls=f"said {node.style}".strip())
-    blocks = list(_blocks(node.body))
-    below = tag("div", *blocks, cls="below") if blocks else Markup()
-    return tag("div", name, bar, said, below, cls="row" if node.bar is not None else "row plain")
+    below = [tag("div", *blocks, cls="below")] if (blocks := list(_blocks(node.body))) else []
+    return tag("div", name, bar, said, *below, cls="row" if node.bar is not None else "row plain")
 
 
-def _card(label: str, figure: str, aside: str) -> Markup:
-    parts = (("label", label), ("figure", figure), ("aside", aside))
+def _card(figure: tuple[str, str, str]) -> Markup:
+    parts = zip(("label", "figure", "aside"), figure, strict=True)
     return tag("div", *(tag("div", text, cls=cls) for cls, text in parts), cls="card")
 
 
@@ -158,12 +158,12 @@ def _size(size: float, thousands: str = ",") -> str:
 def _legend(bars: Sequence[Bar]) -> Iterator[Markup]:
     """The inks of the bars and their meanings."""
     seen = {part.ink: part.meaning for bar in bars for part in bar.parts if part.size > 0 and part.meaning}
-    entries = [(ink, seen[ink]) for ink in (*READ, *ANSWERED, *DROPPED) if ink in seen]
-    if len(entries) > 1:
-        dots = [
-            tag("span", tag("span", cls="dot", style=f"background:var(--{ROOT}-{ink})"), meaning)
-            for ink, meaning in entries
-        ]
+    dots = [
+        tag("span", tag("span", cls="dot", style=f"background:var(--{ROOT}-{ink})"), seen[ink])
+        for ink in (*READ, *ANSWERED, *DROPPED)
+        if ink in seen
+    ]
+    if len(dots) > 1:
         yield tag("div", *dots, cls="legend")
 
 
@@ -171,28 +171,12 @@ def _legend(bars: Sequence[Bar]) -> Iterator[Markup]:
 
 
 def _blocks(blocks: Sequence[Block | None]) -> Iterator[Markup]:
-    drawn = (_block(block) for block in blocks if block is not None)
+    drawn = (_DRAW[type(block)](block) for block in blocks if block is not None)
     return (markup for markup in drawn if markup)
 
 
-def _block(block: Block) -> Markup:
-    match block:
-        case Text():
-            return _text(block, "para")
-        case Code():
-            return joined(*(tag("pre", line) for line in block.lines))
-        case Facts():
-            return _facts(block)
-        case Items():
-            return _items(block)
-        case NodeTable():
-            return _table(block)
-        case ReportNode():
-            return tag("div", *_root(block), cls="nested")
-
-
-def _text(block: Text, cls: str) -> Markup:
-    said = " · ".join(filter(None, (block.text, block.aside)))
+def _text(block: Text, cls: str = "para") -> Markup:
+    said = phrase(block.text, block.aside, by=" · ")
     return tag("div", said, cls=f"{cls} {block.style}".strip()) if said else Markup()
 
 
@@ -234,5 +218,14 @@ def _cell(cell: Cell, column: TableColumn) -> Markup:
     shown = shorten(clean(text), _LONGEST_CELL)
     if style == "code":
         return tag("td", tag("div", tag("code", shown), cls="clip"), cls="wide")
-    classes = " ".join(filter(None, ("number" if column.right else "", style)))
-    return tag("td", shown, cls=classes or None)
+    return tag("td", shown, cls=phrase("number" if column.right else "", style, by=" ") or None)
+
+
+_DRAW: dict[type[Block], Callable[[Any], Markup]] = {
+    Text: _text,
+    Facts: _facts,
+    Items: _items,
+    NodeTable: _table,
+    Code: lambda block: joined(*(tag("pre", line) for line in block.lines)),
+    ReportNode: lambda node: tag("div", *_root(node), cls="nested"),
+}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
-from skipstone.report.units import count, size
+from skipstone.report.units import count, percent, size
 
 MISSING = "–"
 """The cell of a value that there is none of."""
@@ -48,8 +49,8 @@ class Bar:
 Styled = tuple[str, str]
 """A string and its style: bold, dim, code, kept, known, dropped, warn or bad."""
 Cell = str | Styled | Bar
-CellOf = Callable[[Any], Cell | int | None]
-"""Makes a cell from a record; a number is formatted, and None is a missing value."""
+CellOf = Callable[[Any], Any]
+"""Makes a cell from a record; a number is formatted, None is a missing value, and other values are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,9 @@ class TableColumn:
     def cell(self, record: Any) -> Cell:
         """The cell of one record."""
         value = self.value(record)
-        return MISSING if value is None else count(value) if isinstance(value, int) else value
+        if isinstance(value, int):
+            return count(value)
+        return MISSING if value is None else value if isinstance(value, str | tuple | Bar) else str(value)
 
 
 def text(name: str, value: CellOf = str, least: int = 16, **more: Any) -> TableColumn:
@@ -88,6 +91,23 @@ def nbytes(name: str, value: Callable[[Any], int | None], rank: int = 0, **more:
     return number(name, lambda record: size(value(record) or 0) if value(record) else None, rank, **more)
 
 
+def portion(name: str, value: Callable[[Any], float | None], rank: int = 0) -> TableColumn:
+    """A column of shares between 0 and 1, in percent."""
+    return number(
+        name, lambda record: None if value(record) is None else percent(value(record) or 0, 1), rank
+    )
+
+
+def fields(kind: Callable[..., TableColumn], *names: str, **more: Any) -> list[TableColumn]:
+    """Columns of one kind from attributes: ``"files"``, ``"size=bytes"``, or with a rank ``"rows@1"``."""
+    columns = []
+    for name, _, rank in (spec.partition("@") for spec in names):
+        title, _, attribute = name.partition("=")
+        value = attrgetter(attribute or title.replace(" ", "_"))
+        columns.append(kind(title, value, rank=int(rank or 0), **more))
+    return columns
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTable:
     """Rows of cells below the names of their columns."""
@@ -99,10 +119,8 @@ class NodeTable:
     title: str = ""
     head: str = "dim"
     """The style of the names."""
-    most: int | None = None
-    """Rows shown as text."""
-    noun: str = "row"
-    """What a row is, for the note that counts those left out."""
+    most: tuple[int, str] | None = None
+    """Rows shown as text, and what a row is for the note that counts those left out."""
     more: str = ""
     """How to see columns for which the screen is too narrow."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from typing import Any
 
 from rich.style import Style
 
@@ -23,7 +24,7 @@ from skipstone.report.node import (
     TableColumn,
     Text,
 )
-from skipstone.report.units import count, plural, shares
+from skipstone.report.units import count, shares, some
 
 WIDTH = 100
 NARROWEST = 40
@@ -138,30 +139,11 @@ def _blocks(blocks: Sequence[Block | None], room: int, *, apart: bool, after: bo
     """Blocks below each other; set ``apart``, tables and code have empty lines around them."""
     begun, previous = after, False
     for block in blocks:
-        lines = [] if block is None else list(_block(block, room))
-        if lines:
+        if block is not None and (lines := list(_DRAW[type(block)](block, room))):
             airy = isinstance(block, NodeTable | Code)
             yield from [[]] * bool(apart and begun and (airy or previous))
             yield from lines
             begun, previous = True, airy
-
-
-def _block(block: Block, room: int) -> Iterator[Line]:
-    match block:
-        case Text():
-            yield from _text(block, room)
-        case Code():
-            yield from ([(clean(line), "")] for line in block.lines)
-        case Facts():
-            widest = max((width_of(clean(label)) for label, _, _ in block.shown), default=0)
-            for label, style, value in block.shown:
-                yield from _hanging((f"{pad(clean(label), widest)}  ", style or "dim"), value, room, 3)
-        case Items():
-            yield from _items(block, room)
-        case NodeTable():
-            yield from _table(block, room)
-        case ReportNode():
-            yield from ([("  ", ""), *line] for line in _root(block, room - 2))
 
 
 def _text(block: Text, room: int) -> Iterator[Line]:
@@ -169,10 +151,14 @@ def _text(block: Text, room: int) -> Iterator[Line]:
     if aside and width_of(text) + width_of(aside) + 3 <= room:
         yield [(text, block.style), (f" · {aside}", "dim")]
         return
-    if text:
-        yield from ([(line, block.style)] for line in wrap(text, room, block.most))
-    if aside:
-        yield from ([(line, "dim")] for line in wrap(aside, room, 2))
+    for part, style, most in ((text, block.style, block.most), (aside, "dim", 2)):
+        yield from ([(line, style)] for line in wrap(part, room, most) if part)
+
+
+def _facts(block: Facts, room: int) -> Iterator[Line]:
+    widest = max((width_of(clean(label)) for label, _, _ in block.shown), default=0)
+    for label, style, value in block.shown:
+        yield from _hanging((f"{pad(clean(label), widest)}  ", style or "dim"), value, room, 3)
 
 
 def _hanging(head: Styled, text: str, room: int, most: int, deeper: int = 0) -> Iterator[Line]:
@@ -197,8 +183,9 @@ def _items(block: Items, room: int) -> Iterator[Line]:
 
 
 def _table(table: NodeTable, room: int) -> Iterator[Line]:
-    most = len(table.rows) if table.most is None else table.most
-    rows = table.rows if len(table.rows) <= most + 1 else table.rows[:most]
+    # One too many takes the line that would say so.
+    most, noun = table.most or (len(table.rows), "")
+    rows = table.rows[: most if len(table.rows) > most + 1 else None]
     # As wide as the bars of branches, if the table is below one.
     bar_cells = _bar_cells(room + _STEM)
     widths = [
@@ -214,26 +201,16 @@ def _table(table: NodeTable, room: int) -> Iterator[Line]:
         yield _row([(column.name, table.head) for column in columns], columns, widths, room)
     for row in rows:
         yield _row([row[place] for place in places], columns, widths, room)
-    for note in _notes(table, len(rows), places):
+    hidden = [column.name for place, column in enumerate(table.columns) if place not in places]
+    more = f"; {f'{table.more}: ' if table.more else 'no room for '}{', '.join(hidden)}"
+    left_out = some(len(table.rows) - len(rows), f"more {noun}", before="… ")
+    for note in filter(None, (some(len(hidden), "more column", more, "… "), left_out, *table.notes)):
         yield from ([(line, "dim")] for line in wrap(clean(note), room, 2))
-
-
-def _notes(table: NodeTable, rows: int, places: Sequence[int]) -> Iterator[str]:
-    """What is not shown of the table, and its own notes."""
-    if hidden := [column.name for place, column in enumerate(table.columns) if place not in places]:
-        more = f"{table.more}: " if table.more else "no room for "
-        yield f"… {plural(len(hidden), 'more column')}; {more}{', '.join(hidden)}"
-    if len(table.rows) > rows:
-        yield f"… {plural(len(table.rows) - rows, f'more {table.noun}')}"
-    yield from table.notes
 
 
 def _fitting(columns: Sequence[TableColumn], widths: Sequence[int], room: int) -> list[int]:
     """The columns that there is room for, at least one of them."""
-    least = [
-        wide if column.least is None else min(wide, column.least)
-        for wide, column in zip(widths, columns, strict=True)
-    ]
+    least = [min(wide, column.least or wide) for wide, column in zip(widths, columns, strict=True)]
     places = list(range(len(columns)))
     while len(places) > 1 and _excess([least[place] for place in places], room) > 0:
         places.remove(max(places, key=lambda place: (columns[place].rank, place)))
@@ -241,9 +218,7 @@ def _fitting(columns: Sequence[TableColumn], widths: Sequence[int], room: int) -
 
 
 def _width(cell: Cell, bar_cells: int) -> int:
-    if isinstance(cell, Bar):
-        return bar_cells
-    return width_of(clean(cell if isinstance(cell, str) else cell[0]))
+    return bar_cells if isinstance(cell, Bar) else width_of(clean(cell if isinstance(cell, str) else cell[0]))
 
 
 def _excess(widths: Sequence[int], room: int) -> int:
@@ -275,3 +250,13 @@ def _row(cells: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence
     while line and not line[-1][0].strip():
         line.pop()
     return line
+
+
+_DRAW: dict[type[Block], Callable[[Any, int], Iterator[Line]]] = {
+    Text: _text,
+    Facts: _facts,
+    Items: _items,
+    NodeTable: _table,
+    Code: lambda block, _: ([(clean(line), "")] for line in block.lines),
+    ReportNode: lambda node, room: ([("  ", ""), *line] for line in _root(node, room - 2)),
+}

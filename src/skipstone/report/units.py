@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_TIMES = ((0.0009995, 1e6, 0, "µs"), (0.09995, 1e3, 1, "ms"), (0.9995, 1e3, 0, "ms"), (59.995, 1, 2, "s"))
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 
 
@@ -47,14 +48,9 @@ def duration(seconds: float) -> str:
     ('420 µs', '12.3 ms', '1.50 s', '2 min 5 s')
     """
     # Each limit is where rounding would print the next unit's 1.
-    if seconds < 0.0009995:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 0.09995:
-        return f"{seconds * 1e3:.1f} ms"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.0f} ms"
-    if seconds < 59.995:
-        return f"{seconds:.2f} s"
+    for limit, factor, digits, unit in _TIMES:
+        if seconds < limit:
+            return f"{seconds * factor:.{digits}f} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes:,} min {rest} s"
 
@@ -74,6 +70,24 @@ def percent(part: float, whole: float) -> str:
         return ">99.9 %"
     text = f"{share:.1f}" if share < 10 or share > 99 else f"{share:.0f}"
     return f"{text.removesuffix('.0')} %"
+
+
+def phrase(*parts: object, by: str = "; ") -> str:
+    """Join the parts that there are.
+
+    >>> phrase("2 files", "", None, "3 rows")
+    '2 files; 3 rows'
+    """
+    return by.join(str(part) for part in parts if part)
+
+
+def some(number: int, noun: str, more: str = "", before: str = "") -> str:
+    """A count with its noun between two texts; nothing if it is zero.
+
+    >>> some(3, "file", " dropped", ", "), some(0, "file", " dropped")
+    (', 3 files dropped', '')
+    """
+    return f"{before}{plural(number, noun)}{more}" if number else ""
 
 
 def share(part: int, whole: int, form: Callable[[int], str] = count) -> str:

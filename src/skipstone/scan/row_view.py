@@ -132,12 +132,8 @@ def _answer(field: pa.Field, column: pa.ChunkedArray, between: Any) -> list[Cell
 
 
 def _is_histogram(type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_nested(type)
-        and not pa.types.is_struct(type)
-        and pa.types.is_struct(type.value_type)
-        and tuple(field.name for field in type.value_type) == _HISTOGRAM
-    )
+    bins = getattr(type, "value_type", None)
+    return isinstance(bins, pa.StructType) and tuple(field.name for field in bins) == _HISTOGRAM
 
 
 def _chart(name: str, bins: Sequence[Mapping[str, Any]] | None) -> NodeTable:

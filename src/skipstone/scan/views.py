@@ -37,12 +37,13 @@ from skipstone.report.node import (
     Styled,
     TableColumn,
     Text,
+    fields,
     nbytes,
     number,
     table,
     text,
 )
-from skipstone.report.units import count, duration, percent, plural, size, span_text
+from skipstone.report.units import count, duration, percent, plural, size, some, span_text
 from skipstone.scan.formats import type_name
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
 from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
 _VERDICTS = {Verdict.NONE: "dropped", Verdict.SOME: "kept", Verdict.ALL: "kept whole"}
 _STYLES = {Verdict.NONE: "bad", Verdict.SOME: "kept", Verdict.ALL: "kept"}
 _PER_VERDICT = 3
-_SHOWN_COLUMNS = 40
+_SAME = "✓ no difference: the same rows with the same values"
+_COLUMNS = (40, "column")
 _MARKS = "≥ and ≤ mark bounds that may not occur as values; ? marks values that footers don't record"
 _MEANING: dict[Kind, str] = {
     "lost": "matching rows are missing",
@@ -67,9 +69,8 @@ _MEANING: dict[Kind, str] = {
 def why_tree(why: Why) -> ReportNode:
     """The verdict of each level on the unit, and the conclusion."""
     unit = why.unit
-    if why.rows is not None and why.rows[0] < why.rows[1]:
-        rows = span_text(*why.rows)
-        unit = unit if rows in unit else f"{unit}, {rows}"
+    if why.rows is not None and why.rows[0] < why.rows[1] and (rows := span_text(*why.rows)) not in unit:
+        unit = f"{unit}, {rows}"
     levels = [_level(name, list(steps)) for name, steps in groupby(why.steps, key=lambda step: step.level)]
     return ReportNode(
         why.path,
@@ -118,7 +119,7 @@ def verification_tree(check: Verification) -> ReportNode:
     """Files compared, savings of skipping, and every difference."""
     compared = f"{plural(check.files, 'file')}, {plural(check.rows_read_without, 'row')}"
     proven = f"{count(check.rows_proven)} of them proven by metadata"
-    differences = plural(len(check.differences) + check.left_out, "difference")
+    said = some(len(check.differences) + check.left_out, "difference", before="✗ ") or _SAME
     return ReportNode(
         check.lake,
         check.predicate or EVERY_ROW,
@@ -131,9 +132,7 @@ def verification_tree(check: Verification) -> ReportNode:
             ReportNode(
                 "time", f"{duration(check.seconds_with)} instead of {duration(check.seconds_without)}"
             ),
-            ReportNode(said="✓ no difference: the same rows with the same values", style="kept")
-            if check.ok
-            else ReportNode(said=f"✗ {differences}", style="bad", body=tuple(_differences(check))),
+            ReportNode(said=said, style="kept" if check.ok else "bad", body=tuple(_differences(check))),
         ),
     )
 
@@ -161,16 +160,14 @@ def statistics_tree(statistics: LakeStatistics) -> ReportNode:
     """A line per column, and a line for each mark that its bounds have."""
     columns = table(
         statistics.columns,
-        text("column", lambda column: column.name),
-        text("type", lambda column: str(column.type), rank=3),
+        *fields(text, "column=name", "type@3"),
         text("min", lambda column: _bound(column, column.lower, column.lower_exact, "≥")),
         text("max", lambda column: _bound(column, column.upper, column.upper_exact, "≤")),
         number("nulls", lambda c: "?" if c.null_count is None else count(c.null_count), rank=1),
         number("NaN", lambda column: "possible" if column.may_nan else "", rank=2, optional=True),
-        nbytes("size", lambda column: column.compressed_bytes, rank=1),
+        *fields(nbytes, "size=compressed_bytes@1"),
         notes=(_MARKS,) if statistics.columns else (),
-        most=_SHOWN_COLUMNS,
-        noun="column",
+        most=_COLUMNS,
     )
     files = f"{plural(statistics.rows, 'row')}, {plural(statistics.file_count, 'file')}"
     return ReportNode(statistics.lake, f"{files}, {size(statistics.bytes)}", body=(columns,))
@@ -187,11 +184,10 @@ def lake_tree(lake: Lake) -> ReportNode:
     partitions = lake.partition_names
     columns = table(
         lake.schema,
-        text("column", lambda field: field.name),
+        *fields(text, "column=name"),
         text("type", lambda field: type_name(field.type)),
         TableColumn("", lambda f: "partition" if f.name in partitions else "", style="known", optional=True),
-        most=_SHOWN_COLUMNS,
-        noun="column",
+        most=_COLUMNS,
     )
     return ReportNode(lake.uri, _files(lake), body=(Text(f"version {lake.version}", "dim"), columns))
 

@@ -9,8 +9,19 @@ event_id       █░░░░░░░░░░░░░░░░░░░  <0.
 
 from __future__ import annotations
 
-from skipstone.report.node import Bar, Block, Items, ReportNode, TableColumn, Text, number, table, text
-from skipstone.report.units import count, duration, percent, plural, size
+from skipstone.report.node import (
+    Bar,
+    Block,
+    Items,
+    ReportNode,
+    TableColumn,
+    Text,
+    fields,
+    portion,
+    table,
+    text,
+)
+from skipstone.report.units import count, duration, phrase, plural, size, some
 from skipstone.write.report import IngestReport, PipelineReport
 
 
@@ -23,12 +34,9 @@ def pipeline_tree(report: PipelineReport) -> ReportNode:
     """The files of a source that were ingested, and each batch of them."""
     old = report.already_ingested
     already = f"; {count(old)} already ingested" if old else ""
+    head = some(old, "file", " already ingested", "nothing to do: ") or "no new files"
     if report.new:
         head = f"ingested {plural(report.new, 'file')}{already}"
-    elif old:
-        head = f"nothing to do: {plural(old, 'file')} already ingested"
-    else:
-        head = "no new files"
     changed = Items("changed files skipped", report.changed)
     batches = [block for batch in report.batches for block in _blocks(batch)]
     return ReportNode(body=(Text(head, "bold"), changed, *batches))
@@ -42,23 +50,21 @@ def _blocks(report: IngestReport) -> tuple[Block, ...]:
         Text(problem if report.index_problem else "", "bold"),
         table(
             report.skips,
-            text("lookup column", lambda lookup: lookup.column),
+            *fields(text, "lookup column=column"),
             TableColumn("share of lake read", lambda lookup: Bar.of(lookup.rows, 1)),
-            number("rows", lambda lookup: percent(lookup.rows, 1)),
-            number("files", lambda lookup: percent(lookup.files, 1)),
+            *fields(portion, "rows", "files"),
         ),
     )
 
 
 def _written(report: IngestReport) -> str:
     if not report.sizes:
-        gone = f"; {plural(report.replaced, 'file')} dropped" if report.replaced else ""
-        return f"no rows, so nothing was written{gone}"
+        return phrase("no rows, so nothing was written", some(report.replaced, "file", " dropped"))
     low, high = min(report.sizes), max(report.sizes)
     each = size(low) if low == high else f"{size(low)} to {size(high)} each"
     parts = f" in {plural(report.partitions, 'partition')}" if report.partitions > 1 else ""
     files = f"{plural(report.rows, 'row')} in {plural(report.files, 'file')}{parts}"
-    gone = f", replacing {plural(report.replaced, 'file')}" if report.replaced else ""
+    gone = some(report.replaced, "file", before=", replacing ")
     order = f"; clustered by {', '.join(report.cluster_by)}, like the lake"
     return (
         f"{files}, {size(report.bytes)}: {each}, {plural(report.row_groups, 'row group')}{gone}"
@@ -69,11 +75,8 @@ def _written(report: IngestReport) -> str:
 def _spent(report: IngestReport) -> str:
     spent = report.seconds
     speed = f" ({size(int(report.bytes / spent.write))}/s)" if spent.write and report.bytes else ""
-    parts = [f"surveyed in {duration(spent.survey)}"]
-    if report.sizes:
-        parts.append(f"written in {duration(spent.write)}{speed}")
-        done = "published" if report.snapshot is None else f"committed as snapshot {report.snapshot}"
-        parts.append(f"{done} in {duration(spent.publish)}")
-    if report.index_bytes:
-        parts.append(f"indexed in {duration(spent.index)} (index size {size(report.index_bytes)})")
-    return f"{report.lake}: {', '.join(parts)}"
+    done = "published" if report.snapshot is None else f"committed as snapshot {report.snapshot}"
+    written = f"written in {duration(spent.write)}{speed}, {done} in {duration(spent.publish)}"
+    indexed = f"indexed in {duration(spent.index)} (index size {size(report.index_bytes)})"
+    surveyed = f"{report.lake}: surveyed in {duration(spent.survey)}"
+    return phrase(surveyed, report.sizes and written, report.index_bytes and indexed, by=", ")
