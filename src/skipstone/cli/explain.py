@@ -13,7 +13,6 @@ from skipstone.cli.options import (
     BloomOption,
     ClusterOptions,
     ConditionOptions,
-    DialectOption,
     ForceOption,
     Format,
     FormatOption,
@@ -24,11 +23,9 @@ from skipstone.cli.options import (
     ShapeOptions,
     SkippingOption,
     StorageOption,
-    ZoneOption,
     grouped,
     job_guarded,
     key_values,
-    parse,
 )
 from skipstone.cli.options import (
     reading as reading_option,
@@ -193,9 +190,8 @@ def prune(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Parquet file, as a path or a URI such as s3://bucket/key.")
     ],
-    where: Annotated[str, typer.Option("--where", metavar="SQL", help="Condition, as in a WHERE clause.")],
-    dialect: DialectOption = "spark",
-    tz: ZoneOption = "UTC",
+    *,
+    condition: ConditionOptions,
     page_index: PageIndexOption = True,
     bloom: BloomOption = True,
     dictionary: Annotated[
@@ -208,13 +204,15 @@ def prune(
 ) -> None:
     """Show which rows of a file can match, from its metadata alone."""
     options = key_values(storage_option)
+    if condition.sql is None and condition.where is None:
+        raise typer.BadParameter('missing; give one such as "user_id = 42"', param_hint="CONDITION")
     with guarded():
         check_file(file, "`skipstone explain`")
         forgo_pandas()
         import skipstone as sk
 
         switches = sk.PruneOptions(page_index=page_index, bloom_filter=bloom, dictionary=dictionary)
-        result = sk.prune(file, parse(where, dialect, tz), storage_options=options, options=switches)
+        result = sk.prune(file, condition.predicate(), storage_options=options, options=switches)
         if format is Format.TEXT:
             show(result.trace, format)
             if ranges:

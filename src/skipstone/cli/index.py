@@ -160,7 +160,7 @@ def advise(
     lake: LakeArgument,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="SQL", help="Condition of a typical query; repeatable."),
+        typer.Option("--where", "-w", metavar="SQL", help="Condition of a typical query; repeatable."),
     ] = None,
     log: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""``skipstone inspect``: facts about a file or a table."""
+"""``skipstone inspect`` and ``describe``: facts about a file, a table or a lake."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from skipstone.cli.options import (
     ColumnsOption,
     Format,
     FormatOption,
+    LakeArgument,
+    Opening,
     SnapshotOption,
     SourceOptions,
     StayOption,
     grouped,
     key_values,
+    named_columns,
     split_names,
 )
 from skipstone.cli.output import check_file, forgo_pandas, guarded, show
+from skipstone.cli.progress import progress
 
 
 @grouped
@@ -71,3 +75,20 @@ def inspect(
             file, columns=names, pages=pages, row_groups=row_groups, storage_options=options
         )
         show(inspected, format)
+
+
+@grouped
+def describe(
+    lake: LakeArgument,
+    columns: ColumnsOption = None,
+    format: FormatOption = Format.TEXT,
+    *,
+    opening: Opening,
+) -> None:
+    """Show the type, minimum, maximum, NULLs and size of each column, from the footers of all files."""
+    with guarded():
+        forgo_pandas()
+        opened = opening.open(lake)
+        with progress("reading footers", opened):
+            statistics = opened.statistics(named_columns(columns, "--columns"))
+        show(statistics, format)

@@ -107,7 +107,7 @@ ColumnsOption = Annotated[
 DialectOption = Annotated[
     str,
     typer.Option(
-        "--dialect", metavar="NAME", help="SQL dialect of --where: spark, hive, trino, presto or duckdb."
+        "--dialect", metavar="NAME", help="SQL dialect of conditions: spark, hive, trino, presto or duckdb."
     ),
 ]
 ZoneOption = Annotated[
@@ -284,9 +284,16 @@ class ReadOptions(Opening):
 class ConditionOptions:
     """Rows to select."""
 
-    where: Annotated[
+    sql: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Condition, as in a WHERE clause. Default: all rows."),
+        typer.Argument(
+            metavar="CONDITION",
+            help='Condition, as in a WHERE clause, in quotes: "user_id = 42". Default: all rows.',
+            show_default=False,
+        ),
+    ] = None
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", metavar="SQL", help="CONDITION as an option.")
     ] = None
     dialect: DialectOption = "spark"
     tz: ZoneOption = "UTC"
@@ -297,9 +304,8 @@ class ConditionOptions:
         """Open the lake and return the scan, which has not read anything yet."""
         if not spark:
             forgo_pandas()
-        where = None if self.where is None else parse(self.where, self.dialect, self.tz)
         return reading.open(lake).scan(
-            where,
+            self.predicate(),
             skipping=skipping,
             page_index=reading.page_index,
             bloom_filter=reading.bloom,
@@ -308,6 +314,14 @@ class ConditionOptions:
             threads=reading.threads,
             **shape,
         )
+
+    def predicate(self) -> Predicate | None:
+        """Parse the condition; None selects all rows."""
+        if self.sql is not None and self.where is not None:
+            reason = f"conflicts with the condition {self.sql!r}; use one of them"
+            raise typer.BadParameter(reason, param_hint="--where")
+        where = self.sql if self.where is None else self.where
+        return None if where is None else parse(where, self.dialect, self.tz)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import typer
 
 from skipstone.cli.options import (
     ClusterOptions,
+    ColumnsOption,
     ConditionOptions,
     EngineName,
     EngineOption,
@@ -30,6 +31,7 @@ from skipstone.cli.options import (
     engine_arguments,
     grouped,
     job_guarded,
+    named_columns,
     named_format,
 )
 from skipstone.cli.output import (
@@ -50,6 +52,11 @@ if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
     from skipstone.scan.plan import ScanPlan
     from skipstone.scan.scan import Scan
+
+
+# Up to this many candidate rows are read at once: reading them bit by bit until enough are found would read
+# pages twice.
+_FEW_ROWS = 32_768
 
 
 class RowFormat(enum.StrEnum):
@@ -99,6 +106,29 @@ def query(
             from skipstone.scan.forecast import forecast
 
             show_on_stderr(replace(ran.trace, reads=forecast(ran.plan)))
+
+
+@grouped
+def head(
+    lake: LakeArgument,
+    *,
+    condition: ConditionOptions,
+    columns: ColumnsOption = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, metavar="N", help="Number of rows.")] = 10,
+    format: Annotated[RowFormat, typer.Option("--format", help="Output format.")] = RowFormat.TABLE,
+    reading: ReadOptions,
+) -> None:
+    """Print the first rows."""
+    if format in (RowFormat.PARQUET, RowFormat.ARROW):
+        refuse_terminal(format, None)
+    began = time.perf_counter()
+    with guarded():
+        scan = condition.scan(lake, reading, columns=named_columns(columns, "--columns"), limit=rows)
+        wanted = _Query(scan, rows, None, False, began)
+        if format is RowFormat.TABLE:
+            wanted.show()
+        else:
+            wanted.write(format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +183,18 @@ class _Query:
         from skipstone.scan.row_view import SHOWN, rows_tree
 
         plan = self.scan.plan()
+        whole = self.limit is not None or plan.rows <= _FEW_ROWS
         # One row more than is shown says whether there are more.
-        ran = execute(plan if self.limit is not None else plan.limited(SHOWN + 1))
+        ran = execute(plan if whole else plan.limited(SHOWN + 1))
         with progress("reading", self.scan.lake):
             table = ran.to_arrow()
         rows = table if self.limit is not None else table.slice(0, SHOWN)
         notes: tuple[str, ...] = ()
         shown = plural(len(rows), "row")
         if len(rows) < len(table):
-            exact = "" if plan.residual is None else "up to "
-            more = f"… {exact}{plural(plan.rows - SHOWN, 'more row')}; use --limit or --format csv"
+            exact = "" if whole or plan.residual is None else "up to "
+            left = (len(table) if whole else plan.rows) - SHOWN
+            more = f"… {exact}{plural(left, 'more row')}; use --limit or --format csv"
             notes, shown = (more,), f"{shown} shown"
         tree = rows_tree(rows, notes, shown, self._spent())
         write_text(drawn(tree, color=self.output is None), self.output, force=self.force)

@@ -154,7 +154,7 @@ class IndexStatus(Reported):
     data_bytes: int
     """Bytes of the lake's files."""
     old_bytes: int
-    """Bytes of earlier versions, which are retained for current readers."""
+    """Bytes of merged segments and earlier versions, which are kept for current readers."""
     options: BuildOptions
     problems: tuple[str, ...]
     """Why parts of the index are ignored."""

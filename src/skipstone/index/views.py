@@ -102,7 +102,7 @@ def _branches(status: IndexStatus) -> Iterator[ReportNode]:
     total = status.sizes.total
     names = [field.name for field in dataclasses.fields(status.sizes)]
     sizes = [(_CONTENT.get(name, name.replace("_", " ")), getattr(status.sizes, name)) for name in names]
-    old = f"and {size(status.old_bytes)} of earlier versions, retained for readers that still use them"
+    old = f"and {size(status.old_bytes)} of merged segments and earlier versions, for readers that use them"
     content = table(
         sorted((pair for pair in sizes if pair[1]), key=lambda pair: -pair[1]),
         TableColumn("", lambda pair: pair[0]),

@@ -62,9 +62,12 @@ class TestTable:
         assert lines[42] == "… 1,560 more rows; use --limit or --format csv"
         assert lines[44].startswith("40 rows shown · read ")
 
-    def test_more_rows_than_metadata_can_count(self, run: Run, hive: Path) -> None:
+    def test_more_rows_than_metadata_can_count(self, run: Run, hive: Path, broken_end: Path) -> None:
         lines = run("query", hive, "--where", "id % 2 = 0", "--columns", "id").stdout.splitlines()
-        assert lines[42] == "… up to 1,560 more rows; use --limit or --format csv"
+        assert lines[42] == "… 760 more rows; use --limit or --format csv"
+        # Of many candidates only the first are read.
+        lines = run("query", broken_end, "id % 2 = 0", "--columns", "id").stdout.splitlines()
+        assert lines[42] == "… up to 199,970 more rows; use --limit or --format csv"
 
     def test_few_rows_are_all_shown(self, run: Run, hive: Path) -> None:
         lines = run("query", hive, "--where", "id < 20", "--columns", "id").stdout.splitlines()

@@ -79,7 +79,7 @@ def test_text() -> None:
         │     file-level stats   █░░░░░░░░░░░░░░░░░░░  1.6 kB (<0.1 %)
         │     index metadata     █░░░░░░░░░░░░░░░░░░░  232 B (<0.1 %)
         │     block-level stats  █░░░░░░░░░░░░░░░░░░░  68 B (<0.1 %)
-        │     and 30.0 kB of earlier versions, retained for readers that still use them
+        │     and 30.0 kB of merged segments and earlier versions, for readers that use them
         └─ options  user_id, place.amount; down to pages; bloom filters of the files; bloom filters built
                     for user_id; sums of place.amount
 
