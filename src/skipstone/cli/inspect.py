@@ -1,7 +1,8 @@
-"""``skipstone inspect`` and ``describe``: facts about a file, a table or a lake."""
+"""``skipstone inspect``, ``schema`` and ``describe``: facts about a file, a lake or a table."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,69 +13,95 @@ from skipstone.cli.options import (
     FormatOption,
     LakeArgument,
     Opening,
-    SnapshotOption,
-    SourceOptions,
-    StayOption,
     grouped,
     key_values,
     named_columns,
     split_names,
 )
-from skipstone.cli.output import check_file, forgo_pandas, guarded, show
+from skipstone.cli.output import forgo_pandas, guarded, show
 from skipstone.cli.progress import progress
 
 
 @grouped
 def inspect(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|TABLE",
-            help="Parquet file, as a path or a URI such as s3://bucket/key; or an Iceberg table, as a name "
-            "with --catalog or as its metadata file.",
-        ),
-    ],
+    lake: LakeArgument,
     columns: ColumnsOption = None,
     row_groups: Annotated[
-        bool, typer.Option("--row-groups", help="List row groups, with the bounds of --columns.")
+        bool, typer.Option("--row-groups", help="Of a file: list row groups, with the bounds of --columns.")
     ] = False,
     pages: Annotated[
-        str | None, typer.Option("--pages", metavar="COLUMN", help="List the pages of COLUMN.")
+        str | None, typer.Option("--pages", metavar="COLUMN", help="Of a file: list the pages of COLUMN.")
     ] = None,
     format: FormatOption = Format.TEXT,
-    snapshot: SnapshotOption = None,
-    stay_below_root: StayOption = False,
     *,
-    source: SourceOptions,
+    opening: Opening,
 ) -> None:
-    """Show the schema, sizes, statistics and clustering of a Parquet file.
+    """Show the schema, sizes, statistics and clustering of a lake, a table or a file, and its index.
 
-    For a table: schema, partition specs, data files, delete files and manifests.
+    Reads footers, or the manifests of a table, but no data. The clustering of a column says how much of the
+    lake a look-up reads.
     """
     names = split_names(columns)
-    if source.is_table(file):
-        for option, used in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
+    table = opening.is_table(lake)
+    file = not table and _is_file(lake)
+    needs = {
+        "a file": (("--row-groups", row_groups), ("--pages", pages)) if not file else (),
+        "a lake or a file": (("--columns", names),) if table else (),
+        "a lake or a table": (
+            (("--index-root", opening.index_root), ("--stay-below-root", opening.stay_below_root))
+            if file
+            else ()
+        ),
+        "a table": (("--snapshot", opening.snapshot),) if not table else (),
+    }
+    for need, options in needs.items():
+        for option, used in options:
             if used:
-                raise typer.BadParameter("needs a file, not a table", param_hint=option)
-        with guarded():
+                raise typer.BadParameter(f"needs {need}", param_hint=option)
+    with guarded():
+        if table:
             from skipstone.inspection.table import inspect_table
 
-            opened = source.open_table(file, snapshot, stay_below_root=stay_below_root)
-            show(inspect_table(opened), format)
-        return
-    for option, used in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
-        if used:
-            raise typer.BadParameter("needs a table", param_hint=option)
-    options = key_values(source.storage_option)
-    with guarded():
-        check_file(file, "`skipstone explain`")
+            opened_table = opening.open_table(
+                lake,
+                opening.snapshot,
+                index_root=opening.index_root,
+                stay_below_root=opening.stay_below_root,
+            )
+            show(inspect_table(opened_table), format)
+            return
         forgo_pandas()
-        from skipstone.inspection.file import inspect_file
+        if file:
+            from skipstone.inspection.file import inspect_file
 
-        inspected = inspect_file(
-            file, columns=names, pages=pages, row_groups=row_groups, storage_options=options
-        )
-        show(inspected, format)
+            storage = key_values(opening.storage_option)
+            inspected = inspect_file(
+                lake, columns=names, pages=pages, row_groups=row_groups, storage_options=storage
+            )
+            show(inspected, format)
+            return
+        from skipstone.inspection.lake import inspect_lake
+
+        opened = opening.open(lake)
+        with progress("reading footers", opened):
+            inspection = inspect_lake(opened, names)
+        show(inspection, format)
+
+
+def _is_file(lake: str) -> bool:
+    """Whether ``lake`` names one file, by what is there or else by its extension."""
+    named = lake.endswith((".parquet", ".parq", ".pq")) and not any(sign in lake for sign in "*?[")
+    return Path(lake).is_file() or (named and not Path(lake).is_dir())
+
+
+@grouped
+def schema(lake: LakeArgument, format: FormatOption = Format.TEXT, *, opening: Opening) -> None:
+    """Show the columns of a lake and their types."""
+    with guarded():
+        forgo_pandas()
+        from skipstone.inspection.lake import LakeSchema
+
+        show(LakeSchema(opening.open(lake)), format)
 
 
 @grouped

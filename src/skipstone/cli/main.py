@@ -15,6 +15,7 @@ from skipstone.cli.output import EXIT_CODES
 
 COMMANDS = {
     "inspect": "inspect",
+    "schema": "inspect",
     "head": "query",
     "describe": "inspect",
     "query": "query",
@@ -27,6 +28,7 @@ COMMANDS = {
     "tables": "tables",
     "snapshots": "tables",
     "index": "index",
+    "doctor": "doctor",
 }
 """Commands in the order of the help, each with the module that defines it."""
 

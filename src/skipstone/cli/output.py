@@ -29,7 +29,7 @@ class Exit(enum.IntEnum):
 
     OK = 0
     UNEXPECTED = 1
-    """A defect (the traceback is printed), or an output that can't be written."""
+    """A defect (the traceback is printed), an output that can't be written, or a finding of ``doctor``."""
     USAGE = 2
     """Options that don't parse, as in Click."""
     PREDICATE = 3

@@ -52,8 +52,8 @@ class StatisticsCoverage:
     page_index: int
     bloom_filter: int
     dictionary: int
-    dictionary_only: int
-    """Row groups proven to have no data page outside the dictionary."""
+    dictionary_only: int | None = None
+    """Row groups proven to have no data page outside the dictionary; None if that was not measured."""
 
     def describe(self, row_groups: int) -> str:
         """Name the kinds of evidence, and count the row groups of those that not all have."""
@@ -84,6 +84,11 @@ class InspectedColumn:
     facts: ColumnFacts | None
     row_group_clustering: Clustering | None
     page_clustering: Clustering | None
+
+    @property
+    def name(self) -> str:
+        """The path, joined by dots."""
+        return self.leaf.name
 
     @property
     def physical_name(self) -> str:
@@ -513,13 +518,14 @@ def _column_json(column: InspectedColumn) -> dict[str, Any]:
         "null_count": column.null_count,
         "nan_count": column.nan_count,
         "clustering": {
-            "row_groups": _clustering_json(column.row_group_clustering),
-            "pages": _clustering_json(column.page_clustering),
+            "row_groups": clustering_json(column.row_group_clustering),
+            "pages": clustering_json(column.page_clustering),
         },
     }
 
 
-def _clustering_json(measured: Clustering | None) -> dict[str, Any] | None:
+def clustering_json(measured: Clustering | None) -> dict[str, Any] | None:
+    """Return a clustering with its share of units, rounded."""
     if measured is None:
         return None
     return {

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from skipstone.core.evidence import Array
+from skipstone.inspection.file import overall
+from skipstone.inspection.lake import FileSizes, LakeColumn, measure_sizes
 from skipstone.inspection.snapshots import SnapshotEntry, snapshot_entry
+from skipstone.prune.clustering import clustering
 from skipstone.report import Reported
 from skipstone.report.json import record
 
 if TYPE_CHECKING:
     from skipstone.iceberg.inventory import Inventory
     from skipstone.iceberg.manifests.entries import Entries
+    from skipstone.index.results import IndexStatus
     from skipstone.scan.lake import Table
 
 
@@ -62,26 +65,6 @@ class TableDeletes:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeClass:
-    """Files of at least ``low`` and less than ``high`` bytes."""
-
-    low: int
-    high: int
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableSizes:
-    """Sizes of the data files; ``classes`` are powers of two, including empty ones between others."""
-
-    smallest: int
-    median: int
-    largest: int
-    classes: tuple[SizeClass, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ManifestUse:
     """Manifests of one kind."""
 
@@ -113,8 +96,11 @@ class TableInspection(Reported):
     bytes: int
     deletes: tuple[TableDeletes, ...]
     files_with_deletes: int
-    sizes: TableSizes | None
+    sizes: FileSizes | None
     manifests: tuple[ManifestUse, ...]
+    values: tuple[LakeColumn, ...]
+    """Bounds and clustering of columns over the data files, from the manifests."""
+    index: IndexStatus
     properties: dict[str, str]
     requests: int
     bytes_read: int
@@ -168,6 +154,8 @@ def inspect_table(table: Table) -> TableInspection:
         files_with_deletes=touched,
         sizes=measure_sizes(data.sizes) if len(data) else None,
         manifests=(_manifests("data", table.inventory), _manifests("deletes", table.delete_inventory)),
+        values=_values(table, data),
+        index=table.index.status(),
         properties=dict(metadata.properties),
         requests=io.requests,
         bytes_read=io.bytes,
@@ -195,6 +183,25 @@ def _columns(schema: Any) -> tuple[ColumnField, ...]:
         )
         for one in walk_fields(schema.fields)
     )
+
+
+def _values(table: Table, data: Entries) -> tuple[LakeColumn, ...]:
+    """Columns whose bounds the manifests have, including fields of structs."""
+    from skipstone.iceberg.schema import walk_fields
+
+    values = []
+    for one in walk_fields(table.iceberg_schema.fields):
+        field = one.field
+        if not field.field_type.is_primitive or field.field_id not in data.metric_fields():
+            continue
+        facts = table.file_facts(data, field.field_id)
+        name, nulls = ".".join(one.path), None if facts.may_null.any() else 0
+        measured = clustering(facts, data.rows)
+        column = LakeColumn(
+            name, str(field.field_type), field.required, overall(facts), nulls, measured, "files"
+        )
+        values.append(column)
+    return tuple(values)
 
 
 def _type_text(type: Any) -> str:
@@ -303,20 +310,6 @@ def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[Table
 def _delete_bytes(deletes: Entries, numbers: Array, *, vectors: bool) -> int:
     """Bytes of delete files; vectors share files, so only their own part counts."""
     return int((deletes.content_sizes if vectors else deletes.sizes)[numbers].sum())
-
-
-def measure_sizes(sizes: Array) -> TableSizes:
-    """Return sizes by powers of two, and the smallest, median and largest; there must be at least one."""
-    # The exponent of the power of two that is not above a size; that of 0 is -1.
-    exponents = np.frexp(sizes.astype(np.float64))[1] - 1
-    first = int(exponents.min())
-    files = np.bincount(exponents - first)
-    weights = np.bincount(exponents - first, sizes.astype(np.float64))
-    classes = tuple(
-        SizeClass(0 if place < 0 else 1 << place, 1 << (place + 1), number, int(weight))
-        for place, number, weight in zip(count_from(first), files.tolist(), weights.tolist(), strict=False)
-    )
-    return TableSizes(int(sizes.min()), int(np.median(sizes)), int(sizes.max()), classes)
 
 
 def _manifests(content: str, inventory: Inventory) -> ManifestUse:

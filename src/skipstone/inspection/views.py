@@ -6,7 +6,10 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from skipstone.index.results import IndexStatus
+from skipstone.inspection.doctor import Diagnosis
 from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn
+from skipstone.inspection.lake import LakeColumn, LakeInspection, LakeSchema
 from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList
 from skipstone.inspection.table import TableInspection
 from skipstone.prune.clustering import Clustering, Layout
@@ -28,9 +31,16 @@ from skipstone.report.node import (
     table,
     text,
 )
-from skipstone.report.units import cost, count, percent, phrase, plural, share, size, spark
+from skipstone.report.units import ago, cost, count, percent, phrase, plural, share, size, spark
+from skipstone.scan import views as scan_views
 
 _STYLES = {Layout.SORTED: "kept", Layout.CLUSTERED: "kept", Layout.OVERLAPPING: "warn", Layout.RANDOM: "bad"}
+_CHECKED = {"ok": "kept", "warn": "warn", "missing": "bad"}
+_PARTITIONS = (20, "partition")
+_READS = (
+    "= reads: average number of units that `column = value` reads",
+    "overlap: the share of units that covers each part of the column's range",
+)
 # Zero fractions of a second; strings are quoted, so this is a time.
 _NO_FRACTION = re.compile(r"^([-0-9 ]*:\d\d:\d\d)\.0+(?=Z?$)")
 
@@ -127,10 +137,7 @@ def _clustering(file: FileInspection) -> NodeTable:
         TableColumn("pages", lambda column: _layout(column.page_clustering), rank=1),
         number("= reads", lambda column: _depth(column.page_clustering), rank=1),
         TableColumn("overlap", _overlap, rank=2),
-        notes=(
-            "= reads: average number of units that `column = value` reads",
-            "overlap: the share of units that covers each part of the column's range",
-        ),
+        notes=_READS,
     )
 
 
@@ -149,6 +156,84 @@ def _depth(measured: Clustering | None) -> str:
 def _overlap(column: InspectedColumn) -> str:
     finest = column.page_clustering or column.row_group_clustering
     return spark(list(finest.profile)) if finest is not None else ""
+
+
+# -- lakes -------------------------------------------------------------------------------------
+
+
+def schema_tree(schema: LakeSchema) -> ReportNode:
+    """The columns of a lake and their types."""
+    return scan_views.lake_tree(schema.lake)
+
+
+def lake_tree(lake: LakeInspection) -> ReportNode:
+    """A section for the lake itself, its columns, their values, its partitions and its file sizes."""
+    columns = table(
+        lake.columns,
+        *fields(text, "column=name", "type=type_name"),
+        *fields(nbytes, "size=bytes@1"),
+        number("share", lambda c: percent(c.bytes, lake.bytes) if c.coverage else None, rank=2),
+        text("evidence", lambda c: c.coverage.describe(lake.row_groups) if c.coverage else "partition", 26),
+    )
+    partitions = table(
+        lake.partitions,
+        text(
+            "partition",
+            lambda use: phrase(*(f"{key} = {value}" for key, value in use.values.items()), by=", "),
+        ),
+        *fields(number, "files", "rows@1"),
+        *fields(nbytes, "size=bytes"),
+        most=_PARTITIONS,
+    )
+    facts = [
+        ("rows", f"{count(lake.rows)} in {plural(lake.row_groups, 'row group')}"),
+        ("size", f"{size(lake.bytes)} in {plural(lake.files, 'file')}"),
+        ("version", lake.version),
+        ("index", _index(lake.index)),
+        ("metadata read", cost(lake.requests, lake.bytes_read)),
+    ]
+    return _sections(
+        lake.lake,
+        Facts(facts),
+        ("columns", columns),
+        ("values", _values(lake.columns, "row groups")),
+        ("partitions", partitions if lake.partitions else None),
+        ("file sizes", _sizes(lake)),
+    )
+
+
+def _values(columns: Sequence[LakeColumn], unit: str) -> NodeTable:
+    return table(
+        columns,
+        *fields(text, "column=name"),
+        *_BOUNDS,
+        number("nulls", lambda column: _count(column.null_count), rank=2),
+        TableColumn(unit, lambda column: _layout(column.clustering)),
+        number("= reads", lambda column: _depth(column.clustering)),
+        TableColumn("overlap", lambda column: spark(list(column.clustering.profile)), rank=3),
+        notes=_READS,
+    )
+
+
+def _index(status: IndexStatus) -> str:
+    if not status.version:
+        return phrase("none", status.next_step)
+    covered = f"{count(status.covered)} of {plural(status.files, 'file')}"
+    return phrase(
+        f"{covered}, {size(status.sizes.total)}, {ago(status.taken - status.written)}", status.next_step
+    )
+
+
+def doctor_tree(diagnosis: Diagnosis) -> ReportNode:
+    """A line per check, with the command that fixes what it found."""
+    lines = [
+        ((f"{one.status:<7}  {one.name}", _CHECKED[one.status]), phrase(one.said, one.fix, by=" → "))
+        for one in diagnosis.checks
+    ]
+    return ReportNode(body=(Facts(lines),))
+
+
+# -- row groups and pages of files -------------------------------------------------------------
 
 
 def _row_groups(file: FileInspection) -> NodeTable:
@@ -204,6 +289,7 @@ def table_tree(inspected: TableInspection) -> ReportNode:
         inspected.table,
         Facts(_table_facts(inspected)),
         ("columns", columns),
+        ("values", _values(inspected.values, "files") if inspected.values else None),
         ("partitioning", _specs(inspected)),
         ("deletes", _deletes(inspected) if inspected.deletes else None),
         ("data file sizes", _sizes(inspected)),
@@ -232,6 +318,7 @@ def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
         ("schema", f"{inspected.schema_id}{older}: {plural(len(inspected.columns), 'field')}"),
         ("sort order", ", ".join(inspected.sort_order) or "none"),
         ("manifests", phrase(*listed) or "none"),
+        ("index", _index(inspected.index)),
         ("metadata read", cost(inspected.requests, inspected.bytes_read)),
     ]
 
@@ -259,7 +346,7 @@ def _deletes(inspected: TableInspection) -> NodeTable:
     )
 
 
-def _sizes(inspected: TableInspection) -> NodeTable | None:
+def _sizes(inspected: TableInspection | LakeInspection) -> NodeTable | None:
     sizes = inspected.sizes
     if sizes is None:
         return None

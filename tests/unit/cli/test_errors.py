@@ -30,9 +30,11 @@ class TestFiles:
     def test_directory(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
         done = run(*command, tmp_path)
         assert done.exit_code == Exit.FILE
-        assert done.stderr.startswith(
-            f"error: {tmp_path}: path is a directory, not a Parquet file; hint: pass one of its files"
-        )
+        said = {
+            "inspect": "directory contains no files",
+            "prune": "path is a directory, not a Parquet file; hint: pass one of its files",
+        }
+        assert done.stderr.startswith(f"error: {tmp_path}: {said[command[0]]}")
 
     def test_not_parquet(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"

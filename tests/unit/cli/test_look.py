@@ -1,4 +1,4 @@
-"""Looking at a lake: conditions in all their places, ``head``, ``describe``, and mistyped commands."""
+"""Looking at a lake: conditions in all their places, ``inspect``, ``schema``, ``head``, ``doctor``, typos."""
 
 from __future__ import annotations
 
@@ -104,3 +104,90 @@ def test_describe(run: Run, hive: Path, events: Path) -> None:
     (name,) = found["columns"]
     assert (name["lower"], name["upper"], name["null_count"]) == ("n001", "n399", 40)
     assert (name["lower_exact"], name["upper_exact"], name["null_count_exact"]) == (True, True, True)
+
+
+# -- lakes ---------------------------------------------------------------------------------------
+
+
+def test_schema(run: Run, hive: Path, events: Path) -> None:
+    lines = run("schema", hive).stdout.splitlines()
+    assert [line.split() for line in lines[-3:]] == [
+        ["name", "string"],
+        ["year", "int32", "partition"],
+        ["kind", "string", "partition"],
+    ]
+    found = json.loads(run("schema", hive, "--format", "json").stdout)
+    year = {"name": "year", "type": "int32", "nullable": True, "partition": True}
+    assert (found["lake"], found["columns"][-2]) == (str(hive), year)
+    assert "place" in run("schema", events).stdout
+
+
+def test_inspect_a_lake(run: Run, hive: Path) -> None:
+    done = run("inspect", hive)
+    assert done.exit_code == 0
+    parts = done.stdout.strip("\n").split("\n\n")
+    assert [part.split("\n")[0] for part in parts[1:]] == ["columns", "values", "partitions", "file sizes"]
+    assert parts[0].splitlines()[:2] == [str(hive), "rows           1,600 in 32 row groups"]
+    assert "index          none; build the index" in parts[0]
+    columns = {line.split()[0]: line.split()[-3:] for line in parts[1].splitlines()[2:]}
+    assert columns["id"] == ["bounds,", "pages,", "dict"]
+    assert columns["kind"][-1] == "partition"
+    values = {line.split()[0]: line.split() for line in parts[2].splitlines()[2:]}
+    # Each id is in two of the 32 row groups: one per kind.
+    assert values["id"][:7] == ["id", "0", "1399", "0", "clustered", "2.0", "(6.2"]
+    assert values["year"][:7] == ["year", "2025", "2026", "0", "sorted", "16.0", "(50"]
+    assert parts[3].splitlines()[2].split()[:8] == ["year", "=", "2025,", "kind", "=", "a", "1", "400"]
+
+
+def test_inspect_a_lake_as_json(run: Run, hive: Path, events: Path) -> None:
+    found = json.loads(run("inspect", hive, "--format", "json").stdout)
+    assert (found["files"], found["rows"], found["row_groups"]) == (4, 1_600, 32)
+    assert found["bytes"] == sum(file.stat().st_size for file in hive.rglob("*.parquet"))
+    assert [use["rows"] for use in found["partitions"]] == [400] * 4
+    assert found["partitions"][0]["values"] == {"year": "2025", "kind": "a"}
+    (price,) = (one for one in found["columns"] if one["name"] == "price")
+    assert (price["min"], price["max"], price["null_count"]) == ("-0.0", "498.75", 0)
+    assert price["coverage"]["page_index"] == price["clustering"]["row_groups"]["units"] == 32
+    assert found["index"]["exists"] is False
+    assert found["read"]["requests"] == 4
+    # A glob of one file is a lake; fields of structs are columns of their own.
+    found = json.loads(run("inspect", f"{events.parent}/ev*.parquet", "--format", "json").stdout)
+    names = [one["name"] for one in found["columns"]]
+    assert {"place.x", "place.tags", "device"} < set(names)
+    assert found["columns"][names.index("device")]["coverage"]["bloom_filter"] == 4
+
+
+def test_inspect_chosen_columns(run: Run, hive: Path) -> None:
+    found = json.loads(run("inspect", hive, "--columns", "id,year", "--format", "json").stdout)
+    assert [one["name"] for one in found["columns"]] == ["id", "year"]
+    assert run("inspect", hive, "--columns", "nothing").exit_code == Exit.PREDICATE
+    for option in (("--pages", "id"), ("--row-groups",)):
+        assert "needs a file" in said(run("inspect", hive, *option))
+
+
+# -- doctor --------------------------------------------------------------------------------------
+
+
+def test_doctor(run: Run, hive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    done = run("doctor", hive, "--format", "json")
+    assert done.exit_code == 0
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert found["Python"]["status"] == "ok"
+    assert found["Java"]["status"] == "missing"
+    assert "JAVA_HOME=/nowhere" in found["Java"]["said"]
+    assert "install Java 17" in found["Java"]["fix"]
+    assert "AWS_SECRET_ACCESS_KEY" in found["S3 credentials"]["said"]
+    assert "hush" not in done.output
+    assert found["lake"]["said"].startswith(f"{hive}: 4 files, ")
+    assert (found["index"]["status"], found["index"]["fix"]) == ("warn", f"skipstone index build {hive}")
+    assert found["write to lake"]["status"] == "ok"
+
+
+def test_doctor_fails_if_the_lake_can_not_be_used(run: Run, tmp_path: Path) -> None:
+    done = run("doctor", tmp_path / "nowhere")
+    assert done.exit_code == 1
+    last = " ".join(done.stdout.split()).rpartition(" missing ")[2]
+    assert last == f"lake {tmp_path}/nowhere: no such file or directory"
+    assert run("doctor").exit_code == 0

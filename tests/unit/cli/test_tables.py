@@ -16,7 +16,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.cli.output import Exit
-from skipstone.inspection.table import SizeClass, measure_sizes
+from skipstone.inspection.lake import SizeClass, measure_sizes
 from skipstone.report.lines import width_of
 from tests.iceberg._maker import Maker
 
@@ -210,6 +210,7 @@ def test_inspect(run: Run, warehouse: Path) -> None:
     assert [part.split("\n")[0] for part in parts] == [
         "db.events",
         "columns",
+        "values",
         "partitioning",
         "data file sizes",
     ]
@@ -228,7 +229,11 @@ def test_inspect(run: Run, warehouse: Path) -> None:
         " 4  place.city  string       yes",
         " 5  note        string       yes   of a person",
     ]
-    head, old, new, _ = parts[2].splitlines()[1:]
+    # Iceberg's bounds may be cut, so they need not be values.
+    row = parts[2].splitlines()[2].split()
+    assert row[:7] == ["id", "≥", "0", "≤", "34", "0", "clustered"]
+    assert facts["index"].startswith("none; build the index")
+    head, old, new, _ = parts[3].splitlines()[1:]
     assert head.split() == ["spec", "partitioned", "by", "files", "rows", "size", "share", "partitions"]
     assert old.split()[:6] == ["0", "day(ts),", "bucket(2,", "id)", "5", "30"]
     assert old.split()[-1] == "4"
@@ -254,6 +259,9 @@ def test_inspect_as_json(run: Run, warehouse: Path) -> None:
         "bytes": sum(theirs.inspect.manifests().column("length").to_pylist()),
     }
     assert found["deletes"] == []
+    assert found["index"]["exists"] is False
+    assert [one["name"] for one in found["values"]] == ["id", "ts", "place.city", "note"]
+    assert found["values"][0]["clustering"]["files"]["units"] == 6
     assert 1 <= found["read"]["requests"] <= 4
     done = run("inspect", "db.events", "--catalog", warehouse, "--snapshot", "v1", "--format", "json")
     older = json.loads(done.stdout)
@@ -340,7 +348,7 @@ MISUSED = {
     "count {w} --snapshot 1": "--snapshot: ",
     "snapshots {w}": "TABLE: use --catalog to name the catalog of the table",
     "inspect {w}/f.parquet --snapshot 1": "--snapshot: needs a table",
-    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: needs a table",
+    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: needs a lake or a table",
     "inspect db.events --catalog {w} --pages id": "--pages: needs a file",
     "count db.events --catalog-property secret": "--catalog-property: expected KEY=VALUE",
 }
