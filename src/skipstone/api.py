@@ -244,6 +244,7 @@ _HOMES = {
         "approx_distinct",
         "avg",
         "count",
+        "count_distinct",
         "first",
         "histogram",
         "last",

@@ -56,6 +56,7 @@ __all__ = [
     "DataLike",
     "Dialect",
     "EngineLike",
+    "GroupByLike",
     "IdSet",
     "IngestProgress",
     "MembersLike",
@@ -147,6 +148,9 @@ CatalogLike: TypeAlias = "StrPath | Mapping[str, str] | Catalog | IcebergCatalog
 
 EngineLike: TypeAlias = "Literal['spark', 'local'] | SparkSession | Engine"
 """Where tasks run: on Spark, or on threads of this process."""
+
+GroupByLike: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str | Expr]"
+"""Columns or expressions to group by: ``"day"``, ``["country", "year(ts) AS y"]``, ``{"y": "year(ts)"}``."""
 
 IdSet: TypeAlias = (
     "AbstractBitMap | AbstractBitMap64 | RowSet | IntSet | npt.NDArray[np.integer[Any]]"

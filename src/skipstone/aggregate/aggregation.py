@@ -6,6 +6,7 @@ possible; ``read`` the remaining rows; merge the states of ``groups``; turn them
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.answer import Answer, Step
-from skipstone.aggregate.bind import Binding, bind
-from skipstone.aggregate.functions import Aggregate
+from skipstone.aggregate.bind import Binding, Key, bind
+from skipstone.aggregate.functions import Aggregate, label
 from skipstone.aggregate.groups import GroupStates, merge_states
 from skipstone.aggregate.members import Members, SequentialAntiJoin, combine_members
 from skipstone.aggregate.metadata import MetadataAnswer
@@ -33,6 +34,7 @@ from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import EngineOptions, check_engine, engine_context
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
+from skipstone.predicate.tree import Expr
 from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from skipstone.typing import EngineLike, MembersLike, ReportFormat
+    from skipstone.typing import EngineLike, GroupByLike, MembersLike, ReportFormat
 
 # Unmerged states held in memory.
 _MAX_UNMERGED = 64
@@ -59,7 +61,7 @@ class AggregateQuestion:
     plan: Callable[[], ScanPlan]
     case_sensitive: bool
     aggregates: tuple[Aggregate, ...]
-    group_by: tuple[str, ...]
+    group_by: tuple[Key, ...]
     members: Members | None
     cached: bool
     engine: EngineLike | None
@@ -129,12 +131,12 @@ class Aggregation:
     def _with_edges(self) -> tuple[Aggregate, ...]:
         """The aggregates with edges for even bins, computed from the smallest and largest values."""
         question = self._question
-        columns = dict.fromkeys(a.columns[0] for a in question.aggregates if _is_even(a))
-        ends = [Aggregate(end, (name,), f"{end} of {name}") for name in columns for end in _ENDS]
+        columns = {label(a.columns[0]): a.columns[0] for a in question.aggregates if _is_even(a)}
+        ends = [Aggregate(end, (c,), f"{end} of {name}") for name, c in columns.items() for end in _ENDS]
         limits = Aggregation(replace(question, aggregates=tuple(ends), group_by=()))
 
         def edges(aggregate: Aggregate) -> tuple[Any, ...] | None:
-            low, high = (limits[f"{end} of {aggregate.columns[0]}"] for end in _ENDS)
+            low, high = (limits[f"{end} of {label(aggregate.columns[0])}"] for end in _ENDS)
             # Without a value there are no bins.
             return None if low is None else even_edges(low, high, aggregate.options)
 
@@ -246,7 +248,7 @@ class Aggregation:
         return AggregateTrace(
             scan=plan.plan.trace,
             functions=tuple(output.name for output in plan.binding.outputs),
-            group_by=question.group_by,
+            group_by=tuple(name for name, _ in question.group_by),
             rows=plan.metadata.live,
             columns=_column_uses(plan),
             members=None if question.members is None else _member_use(plan, question.members),
@@ -277,7 +279,8 @@ class Aggregation:
 
     def __repr__(self) -> str:
         names = ", ".join(aggregate.name for aggregate in self._question.aggregates)
-        by = f" by {', '.join(self._question.group_by)}" if self._question.group_by else ""
+        keys = ", ".join(name for name, _ in self._question.group_by)
+        by = f" by {keys}" if keys else ""
         return f"Aggregation({self._question.lake.uri}: {names}{by})"
 
 
@@ -286,9 +289,9 @@ def aggregation(
     plan: Callable[[], ScanPlan],
     limit: int | None,
     case_sensitive: bool,
-    aggregates: Sequence[Aggregate],
+    aggregates: Sequence[Aggregate | str],
     *,
-    group_by: Sequence[str] | str | None,
+    group_by: GroupByLike | None,
     within: MembersLike | None,
     without: MembersLike | None,
     id_column: str | None,
@@ -302,15 +305,56 @@ def aggregation(
     check_engine(engine, *engine_options)
     if not isinstance(use_cached, bool):
         raise UsageError(f"use_cached={use_cached!r} is not a boolean", hint="use True or False")
-    keys = () if group_by is None else (group_by,) if isinstance(group_by, str) else tuple(group_by)
     members = combine_members(within, without, id_column)
     if members is not None:
         members = members.bind(lake.schema, case_sensitive=case_sensitive)
     return Aggregation(
         AggregateQuestion(
-            lake, plan, case_sensitive, tuple(aggregates), keys, members, use_cached, engine, engine_options
+            lake,
+            plan,
+            case_sensitive,
+            _functions(aggregates),
+            _keys(group_by),
+            members,
+            use_cached,
+            engine,
+            engine_options,
         )
     )
+
+
+def _functions(aggregates: Sequence[Aggregate | str]) -> tuple[Aggregate, ...]:
+    """The aggregates, with those of SQL text parsed."""
+    functions: list[Aggregate] = []
+    for aggregate in aggregates:
+        if isinstance(aggregate, str):
+            from skipstone.aggregate.select import read_functions
+
+            functions += read_functions(aggregate)
+        else:
+            functions.append(aggregate)
+    return tuple(functions)
+
+
+# The alias of ``year(ts) as y``; a cast ends with a parenthesis.
+_ALIAS = re.compile(r"(.*\S)\s+as\s+(?:(\w+)|`([^`]+)`)\s*", re.IGNORECASE | re.DOTALL)
+
+
+def _keys(group_by: GroupByLike | None) -> tuple[Key, ...]:
+    """Names and expressions of the keys."""
+    if group_by is None:
+        return ()
+    if isinstance(group_by, Mapping):
+        return tuple(group_by.items())
+    keys: list[Key] = []
+    for key in [group_by] if isinstance(group_by, str | Expr) else group_by:
+        if not isinstance(key, str | Expr):
+            raise UsageError(
+                f"group_by={group_by!r} is not a list of names", hint="use a list of column names"
+            )
+        match = _ALIAS.fullmatch(key) if isinstance(key, str) else None
+        keys.append((match[2] or match[3], match[1]) if match else (label(key), key))
+    return tuple(keys)
 
 
 def _is_even(aggregate: Any) -> bool:

@@ -14,9 +14,9 @@ from skipstone.aggregate.functions import Aggregate
 from skipstone.aggregate.groups import GroupStates, align, merge_states, sort_keys
 from skipstone.aggregate.metadata import MetadataAnswer
 from skipstone.aggregate.states.state import RowSelection
+from skipstone.aggregate.statistics import column_facts
 from skipstone.core.domain.keys import from_key
 from skipstone.core.evidence import hull, unbounded
-from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
 from skipstone.scan.projection import Projection
 
@@ -107,8 +107,9 @@ class Answer:
 
 def _empty_states(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[GroupStates]:
     """States of zero rows for some measures."""
-    paths = dict.fromkeys(path for measure in binding.measures for path in measure.columns)
-    table = pa.Table.from_batches([], Projection.of(schema, (*binding.keys, *paths)).schema)
+    table = pa.Table.from_batches([], Projection.of(schema, binding.read_paths(numbers)).schema)
+    values = binding.row_values(numbers, table.schema)
+    table = table if values is None else values.append_to(table)
     keys = [pa.nulls(0, field.type) for field in binding.key_fields]
     groups = 0 if keys else 1
     rows = RowSelection(table, np.zeros(groups, dtype=np.int64))
@@ -170,7 +171,7 @@ class Step(Answer):
         left = min(self.rows_left, self._metadata.measures[measure].rows_read)
         if not left:
             return (now, now)
-        if aggregate.function == "count":
+        if aggregate.function in ("count", "count_distinct"):
             return (now, now + left)
         limits = self._limits(measure) if aggregate.function in ("sum", "min", "max") else None
         if limits is None:
@@ -187,13 +188,13 @@ class Step(Answer):
         """Smallest and largest possible value in the row groups that are read, or None if unknown."""
         units, path = self._metadata.units, self._binding.measures[measure].columns[0]
         groups = [units.group[units.of_share(share)] for share in self._metadata.measures[measure].read]
-        ref = ColumnRef(path, self._binding.types[path])
-        facts = units.survey.facts(ref).take(np.unique(np.concatenate(groups)))
+        type = self._binding.types[path]
+        facts = column_facts(units.survey, self._binding.column(path), np.unique(np.concatenate(groups)))
         if facts.may_nan.any() or isinstance(facts.lower, pa.Array):
             return None
         total = hull(facts, np.zeros(1, dtype=np.int64))
-        floor, ceiling = unbounded(ref.type, 1)
+        floor, ceiling = unbounded(type, 1)
         if total.lower[0] <= floor[0] or total.upper[0] >= ceiling[0]:
             return None
-        low, high = (from_key(ref.type, bounds[0].item()).as_py() for bounds in (total.lower, total.upper))
+        low, high = (from_key(type, bounds[0].item()).as_py() for bounds in (total.lower, total.upper))
         return low, high

@@ -5,25 +5,28 @@ To add a function, write its measure in ``states/``, its name in ``functions`` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.aggregate.functions import Aggregate
+from skipstone.aggregate.functions import Aggregate, label
 from skipstone.aggregate.groups import key_type
-from skipstone.aggregate.states import answers, custom, first_last, histogram, quantiles, sketches
+from skipstone.aggregate.states import answers, custom, distinct, first_last, histogram, quantiles, sketches
 from skipstone.aggregate.states.blocks import BlockMeasure, Blocks
 from skipstone.aggregate.states.histogram import check_binned
 from skipstone.aggregate.states.state import Facet, Measure, Path, RowCount
 from skipstone.core.arrays import plain_type
 from skipstone.core.domain.keys import is_ordered
+from skipstone.core.filter import RowValues
 from skipstone.core.ir.bind import Binder
-from skipstone.core.ir.nodes import ColumnRef
-from skipstone.errors import TypeMismatchError, UsageError
+from skipstone.core.ir.nodes import ColumnRef, NotJudgeable
+from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.predicate.tree import Column, Expr
 from skipstone.scan.projection import find_path
 
 _HINT = "use sk.count(), sk.sum(column) or another aggregate function"
@@ -54,11 +57,54 @@ class Binding:
     keys: tuple[Path, ...]
     key_fields: tuple[pa.Field, ...]
     types: Mapping[Path, pa.DataType]
-    """Types of the columns read."""
+    """Types of the columns read or computed."""
+    computed: Mapping[Path, ComputedColumn]
+
+    def column(self, path: Path) -> ColumnRef | ComputedColumn:
+        """A column of the lake, or a computed one."""
+        return self.computed.get(path) or ColumnRef(path, self.types[path])
+
+    def read_paths(self, numbers: Iterable[int]) -> tuple[Path, ...]:
+        """Columns of the lake that some measures and the keys need."""
+        sources = (
+            (path,) if (computed := self.computed.get(path)) is None else [ref.path for ref in computed.refs]
+            for path in self._paths(numbers)
+        )
+        return tuple(dict.fromkeys(chain.from_iterable(sources)))
+
+    def row_values(self, numbers: Iterable[int], schema: pa.Schema) -> RowValues | None:
+        """Evaluates the computed columns that some measures and the keys need."""
+        needed = [computed for path in self._paths(numbers) if (computed := self.computed.get(path))]
+        if not needed:
+            return None
+        expressions = {name: expr for c in needed for name, expr in c.values.expressions.items()}
+        return RowValues(expressions, schema, case_sensitive=needed[0].values.case_sensitive)
+
+    def _paths(self, numbers: Iterable[int]) -> Iterator[Path]:
+        return chain(self.keys, *(self.measures[number].columns for number in numbers))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComputedColumn:
+    """An expression, as an additional column of the rows."""
+
+    name: str
+    type: pa.DataType
+    values: RowValues
+    refs: tuple[ColumnRef, ...]
+    """Columns that the expression reads."""
+    monotone: ColumnRef | None
+    """The only column with its functions, if bounds of the column give bounds of the values."""
+    why: str
+    """Why the expression is not monotone."""
+
+
+Key: TypeAlias = tuple[str, str | Expr]
+"""Name of a key in the result, and the column or expression."""
 
 
 def bind(
-    aggregates: Sequence[Aggregate], group_by: Sequence[str], schema: pa.Schema, *, case_sensitive: bool
+    aggregates: Sequence[Aggregate], group_by: Sequence[Key], schema: pa.Schema, *, case_sensitive: bool
 ) -> Binding:
     """Bind aggregates to a schema; raise if one can't be computed."""
     if not aggregates:
@@ -66,27 +112,21 @@ def bind(
     for aggregate in aggregates:
         if not isinstance(aggregate, Aggregate):
             raise UsageError(f"{aggregate!r} is not an aggregate function", hint=_HINT)
-    binder = Binder(schema, case_sensitive)
-    keys = _keys(group_by, binder)
-    _check_names([*(f.name for _, f in keys), *(aggregate.name for aggregate in aggregates)])
-    measures = _Measures(binder)
+    measures = _Measures(Binder(schema, case_sensitive))
+    keys = [(name, measures.ref(column)) for name, column in group_by]
+    _check_names([*(name for name, _ in keys), *(aggregate.name for aggregate in aggregates)])
     outputs = tuple(
         _nulls(a) if _is_null_column(measures, a) else _BINDERS[a.function](measures, a) for a in aggregates
     )
-    paths = tuple(path for path, _ in keys)
-    read = dict.fromkeys((*paths, *(path for measure in measures.all for path in measure.columns)))
-    types = {path: binder.column(path).type for path in read}
-    return Binding(tuple(measures.all), outputs, paths, tuple(f for _, f in keys), types)
-
-
-def _keys(group_by: Sequence[str], binder: Binder) -> list[tuple[Path, pa.Field]]:
-    if isinstance(group_by, str) or not all(isinstance(name, str) for name in group_by):
-        raise UsageError(f"group_by={group_by!r} is not a list of names", hint="use a list of column names")
-    keys = []
-    for name in group_by:
-        ref = binder.column(find_path(binder, name))
-        keys.append((ref.path, pa.field(name, key_type(name, ref.type))))
-    return keys
+    paths = tuple(ref.path for _, ref in keys)
+    return Binding(
+        tuple(measures.all),
+        outputs,
+        paths,
+        tuple(pa.field(name, key_type(name, ref.type)) for name, ref in keys),
+        measures.types,
+        {(computed.name,): computed for computed in measures.computed.values()},
+    )
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -102,9 +142,49 @@ class _Measures:
     binder: Binder
     all: list[Measure[Any]] = field(default_factory=lambda: [RowCount()])
     indexes: dict[Any, int] = field(default_factory=dict)
+    types: dict[Path, pa.DataType] = field(default_factory=dict)
+    computed: dict[tuple[object, ...], ComputedColumn] = field(default_factory=dict)
+    """By the key of the expression."""
 
-    def ref(self, name: str) -> ColumnRef:
-        return self.binder.column(find_path(self.binder, name))
+    def ref(self, column: str | Expr) -> ColumnRef:
+        """Resolve a column, or add the column of an expression."""
+        ref = self._ref(column)
+        self.types[ref.path] = ref.type
+        return ref
+
+    def _ref(self, column: str | Expr) -> ColumnRef:
+        expr = column
+        if isinstance(expr, str):
+            try:
+                return self.binder.column(find_path(self.binder, expr))
+            except UnknownColumnError:
+                from skipstone.aggregate.select import read_expression
+
+                if expr.isidentifier() or (parsed := read_expression(expr)) is None:
+                    raise
+                expr = parsed
+        if isinstance(expr, Column):
+            return self.binder.column(expr.path)
+        computed = self.computed.get(expr.key())
+        if computed is None:
+            computed = self.computed[expr.key()] = self._compute(expr, label(column))
+        return ColumnRef((computed.name,), computed.type)
+
+    def _compute(self, expr: Expr, name: str) -> ComputedColumn:
+        taken = {*self.binder.schema.names, *(computed.name for computed in self.computed.values())}
+        while name in taken:
+            name += " "
+        values = RowValues({name: expr}, self.binder.schema, case_sensitive=self.binder.case_sensitive)
+        if not values.columns:
+            raise UsageError(f"expression {name} has no column", hint="use an expression of columns")
+        refs = tuple(self.binder.column(path) for path in values.columns)
+        monotone, why = None, ""
+        try:
+            operand = self.binder.operand(expr)
+            monotone = operand if isinstance(operand, ColumnRef) else None
+        except NotJudgeable as error:
+            why = error.detail
+        return ComputedColumn(name, values.types[name], values, refs, monotone, why)
 
     def blocks(self, ref: ColumnRef, facets: Facet) -> int:
         index = self.indexes.get(ref.path)
@@ -126,14 +206,15 @@ class _Measures:
 
 
 def _is_null_column(measures: _Measures, aggregate: Aggregate) -> bool:
-    """Whether the result is always NULL, since the column has Arrow's null type."""
+    """Whether the result is always NULL or 0, since a column has Arrow's null type."""
     if aggregate.function in ("count", "udaf"):
         return False
-    return bool(pa.types.is_null(plain_type(measures.ref(aggregate.columns[0]).type)))
+    columns = aggregate.columns if aggregate.function == "count_distinct" else aggregate.columns[:1]
+    return any(pa.types.is_null(plain_type(measures.ref(column).type)) for column in columns)
 
 
 def _nulls(aggregate: Aggregate) -> BoundOutput:
-    value = pa.scalar(0) if aggregate.function == "approx_distinct" else pa.scalar(None)
+    value = pa.scalar(0 if aggregate.function in ("approx_distinct", "count_distinct") else None)
     return BoundOutput(aggregate, 0, lambda counts: pa.repeat(value, len(counts)))
 
 
@@ -185,6 +266,20 @@ def _extremes_of_numbers(blocks: Blocks, *, maximum: bool) -> pa.Array:
     return answers.extremes(replace(blocks, count=count, nans=np.zeros_like(count)), maximum=maximum)
 
 
+def _count_distinct(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    refs = [measures.ref(column) for column in aggregate.columns]
+    for ref in refs:
+        if pa.types.is_nested(plain_type(ref.type)):
+            raise TypeMismatchError(
+                f"distinct values of type {ref.type} can't be counted",
+                column=ref.name,
+                hint="use one of its fields",
+            )
+    paths, types = tuple(ref.path for ref in refs), tuple(ref.type for ref in refs)
+    measure = measures.other(distinct.Distinct(paths, types, aggregate.name, aggregate.options))
+    return BoundOutput(aggregate, measure, distinct.distinct_counts)
+
+
 def _approx_distinct(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
     ref = measures.ref(aggregate.columns[0])
     measure = measures.other(sketches.SketchMeasure(sketches.CPC, ref.path, ref.type))
@@ -230,7 +325,8 @@ def _pick(measures: _Measures, aggregate: Aggregate, *, last: bool) -> BoundOutp
 def _udaf(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
     implementation, type = aggregate.options
     paths = tuple(measures.ref(name).path for name in aggregate.columns)
-    measure = custom.Custom(paths, aggregate.columns, implementation, aggregate.name)
+    names = tuple(map(label, aggregate.columns))
+    measure = custom.Custom(paths, names, implementation, aggregate.name)
     return BoundOutput(aggregate, measures.other(measure), partial(custom.finish_custom, measure, type=type))
 
 
@@ -256,6 +352,7 @@ _BINDERS: dict[str, Callable[[_Measures, Aggregate], BoundOutput]] = {
     "var_pop": partial(_var, root=False),
     "stddev": partial(_var, root=True),
     "stddev_pop": partial(_var, root=True),
+    "count_distinct": _count_distinct,
     "approx_distinct": _approx_distinct,
     "quantile": _quantile,
     "approx_quantile": _approx_quantile,

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.errors import UsageError
+from skipstone.predicate.tree import Call, Expr
 
 if TYPE_CHECKING:
     from skipstone.typing import UserAggregate
 
 _MAX_BINS = 100_000
-_NAME_HINT = "use the name of a column"
+DISTINCT_BYTES = 1 << 30
+"""Default limit for the distinct values of an exact count."""
+_NAME_HINT = 'use the name of a column, or an expression such as "a * b"'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +28,7 @@ class Aggregate:
 
     Attributes:
         function: The name of the function.
-        columns: The columns that the function reads.
+        columns: The columns or expressions that the function aggregates.
         name: The name of the result; ``alias`` changes it.
         options: Other arguments of the function.
 
@@ -37,7 +40,7 @@ class Aggregate:
     """
 
     function: str
-    columns: tuple[str, ...]
+    columns: tuple[str | Expr, ...]
     name: str
     options: Any = None
 
@@ -51,7 +54,7 @@ class Aggregate:
         return self.name
 
 
-def count(column: str | None = None) -> Aggregate:
+def count(column: str | Expr | None = None) -> Aggregate:
     """Count rows, or the values of a column that are not NULL.
 
     Args:
@@ -62,14 +65,41 @@ def count(column: str | None = None) -> Aggregate:
         >>> sk.open("events").scan("country = 'DE'").aggregate(sk.count())["count"]
         250
     """
-    return Aggregate("count", (), "count") if column in (None, "*") else _of("count", column)
+    if column is None or (isinstance(column, str) and column == "*"):
+        return Aggregate("count", (), "count")
+    return _of("count", column)
 
 
-def sum(column: str) -> Aggregate:
+def count_distinct(column: str | Expr, *more: str | Expr, memory: int = DISTINCT_BYTES) -> Aggregate:
+    """Count the distinct values of a column, or combinations of several columns, exactly.
+
+    Rows with NULL in one of the columns are ignored. NaN is one value, and so are 0.0 and -0.0 together.
+    [approx_distinct][skipstone.approx_distinct] estimates the number with far less memory.
+
+    Args:
+        column: A column, or an expression such as ``"upper(country)"``.
+        *more: Further columns, to count combinations.
+        memory: Maximum bytes of the distinct values; beyond it the aggregation fails.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> answer = sk.open("events").scan().aggregate(sk.count_distinct("country"))
+        >>> answer["count(distinct country)"]
+        4
+    """
+    if not isinstance(memory, int) or isinstance(memory, bool) or memory <= 0:
+        raise UsageError(f"memory={memory!r} is not a size", hint="use a number of bytes")
+    columns = (column, *more)
+    for each in columns:
+        _check_column("count_distinct", each)
+    return Aggregate("count_distinct", columns, f"count(distinct {', '.join(map(label, columns))})", memory)
+
+
+def sum(column: str | Expr) -> Aggregate:
     """Sum a column exactly; sums of floats are rounded once, at the end.
 
     Args:
-        column: A numeric column.
+        column: A numeric column, or an expression such as ``"a * b"``.
 
     Examples:
         >>> import skipstone as sk
@@ -79,7 +109,7 @@ def sum(column: str) -> Aggregate:
     return _of("sum", column)
 
 
-def min(column: str) -> Aggregate:
+def min(column: str | Expr) -> Aggregate:
     """Return the smallest value; NaN is larger than every number.
 
     Args:
@@ -93,7 +123,7 @@ def min(column: str) -> Aggregate:
     return _of("min", column)
 
 
-def max(column: str) -> Aggregate:
+def max(column: str | Expr) -> Aggregate:
     """Return the largest value; NaN is larger than every number.
 
     Args:
@@ -107,7 +137,7 @@ def max(column: str) -> Aggregate:
     return _of("max", column)
 
 
-def avg(column: str) -> Aggregate:
+def avg(column: str | Expr) -> Aggregate:
     """Return the mean, computed from the exact sum.
 
     Args:
@@ -121,7 +151,7 @@ def avg(column: str) -> Aggregate:
     return _of("avg", column)
 
 
-def var(column: str, *, ddof: int = 1) -> Aggregate:
+def var(column: str | Expr, *, ddof: int = 1) -> Aggregate:
     """Return the variance, computed from exact sums.
 
     Args:
@@ -136,7 +166,7 @@ def var(column: str, *, ddof: int = 1) -> Aggregate:
     return _of("var" if _check_ddof(ddof) else "var_pop", column, options=ddof)
 
 
-def stddev(column: str, *, ddof: int = 1) -> Aggregate:
+def stddev(column: str | Expr, *, ddof: int = 1) -> Aggregate:
     """Return the standard deviation, computed from exact sums.
 
     Args:
@@ -151,7 +181,7 @@ def stddev(column: str, *, ddof: int = 1) -> Aggregate:
     return _of("stddev" if _check_ddof(ddof) else "stddev_pop", column, options=ddof)
 
 
-def approx_distinct(column: str) -> Aggregate:
+def approx_distinct(column: str | Expr) -> Aggregate:
     """Estimate the number of distinct values, without NULL.
 
     ``bounds`` of the answer has a confidence interval.
@@ -168,7 +198,7 @@ def approx_distinct(column: str) -> Aggregate:
     return _of("approx_distinct", column)
 
 
-def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> Aggregate:
+def quantile(column: str | Expr, q: float | Sequence[float], *, exact: bool = True) -> Aggregate:
     """Return a quantile, as Spark's ``percentile`` does; for a list of quantiles, a list.
 
     Args:
@@ -190,7 +220,7 @@ def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> 
     return _of(function, column, argument, options=(tuple(map(float, ranks)), single))
 
 
-def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
+def histogram(column: str | Expr, bins: int | Sequence[Any]) -> Aggregate:
     """Count the values in each bin. A bin includes its lower edge; the last one also its upper edge.
 
     Args:
@@ -218,7 +248,7 @@ def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
     return _of("histogram", column, f"{len(edges)} edges", options=edges)
 
 
-def first(column: str, *, by: str) -> Aggregate:
+def first(column: str | Expr, *, by: str | Expr) -> Aggregate:
     """Return the column's value in the row with the smallest ``by``.
 
     Rows whose ``by`` is NULL are ignored. Among several rows with the smallest ``by`` the smallest value is
@@ -236,7 +266,7 @@ def first(column: str, *, by: str) -> Aggregate:
     return _first_or_last("first", column, by)
 
 
-def last(column: str, *, by: str) -> Aggregate:
+def last(column: str | Expr, *, by: str | Expr) -> Aggregate:
     """Return the column's value in the row with the largest ``by``.
 
     Rows whose ``by`` is NULL are ignored. Among several rows with the largest ``by`` the largest value is
@@ -290,16 +320,30 @@ def _is_number(x: object) -> bool:
     return isinstance(x, Real | Decimal) and not isinstance(x, bool)
 
 
-def _of(function: str, column: str, *more: str, options: Any = None) -> Aggregate:
-    if not isinstance(column, str):
-        raise UsageError(f"{function}() needs a column name, got {column!r}", hint=_NAME_HINT)
-    return Aggregate(function, (column,), f"{function}({', '.join((column, *more))})", options)
+def label(column: str | Expr) -> str:
+    """Text of a column or an expression."""
+    if isinstance(column, str):
+        return column
+    text = str(column)
+    # Operators are in parentheses, which only matter inside other expressions.
+    operator = isinstance(column, Call) and len(column.args) == 2 and text.startswith("(")
+    return text[1:-1] if operator else text
 
 
-def _first_or_last(function: str, column: str, by: str) -> Aggregate:
-    if not isinstance(by, str):
-        raise UsageError(f"{function}() needs a column name as by=, got {by!r}", hint=_NAME_HINT)
-    return Aggregate(function, (_of(function, column).columns[0], by), f"{function}({column} by {by})")
+def _check_column(function: str, column: object, what: str = "a column name") -> None:
+    if not isinstance(column, str | Expr):
+        raise UsageError(f"{function}() needs {what}, got {column!r}", hint=_NAME_HINT)
+
+
+def _of(function: str, column: str | Expr, *more: str, options: Any = None) -> Aggregate:
+    _check_column(function, column)
+    return Aggregate(function, (column,), f"{function}({', '.join((label(column), *more))})", options)
+
+
+def _first_or_last(function: str, column: str | Expr, by: str | Expr) -> Aggregate:
+    _check_column(function, column)
+    _check_column(function, by, "a column name as by=")
+    return Aggregate(function, (column, by), f"{function}({label(column)} by {label(by)})")
 
 
 def _check_ddof(ddof: int) -> int:

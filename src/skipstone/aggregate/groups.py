@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.aggregate.states.state import Measure, Path, RowSelection
-from skipstone.core.arrays import plain, plain_type
+from skipstone.aggregate.states.state import Measure, Path, RowSelection, plain_key
+from skipstone.core.arrays import plain_type
 from skipstone.core.evidence import Array
 from skipstone.errors import TypeMismatchError
 from skipstone.parquet.slice.columns import take
@@ -30,17 +30,6 @@ def key_type(name: str, type: pa.DataType) -> pa.DataType:
             f"rows can't be grouped by type {type}", column=name, hint="group by one of its fields"
         )
     return stored
-
-
-def plain_key(column: pa.ChunkedArray) -> pa.Array:
-    """Convert a key column to one array of its storage type, with normalized zeros and NaNs."""
-    chunks = [plain(chunk) for chunk in column.chunks]
-    keys = pa.concat_arrays(chunks) if chunks else pa.array([], plain_type(column.type))
-    if not pa.types.is_floating(keys.type):
-        return keys
-    return pc.if_else(
-        pc.is_nan(keys), pa.scalar(float("nan"), keys.type), pc.add(keys, pa.scalar(0.0, keys.type))
-    )
 
 
 def sort_keys(keys: Sequence[pa.Array]) -> Array:

@@ -19,6 +19,7 @@ from skipstone.aggregate.states.state import Facet, Measure
 from skipstone.aggregate.statistics import (
     UnitKeys,
     block_aggregates,
+    column_facts,
     has_page_blocks,
     member_pages,
     page_blocks,
@@ -87,12 +88,12 @@ class MetadataAnswer:
     _certain_rows: RowsByShare = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        units, types = self.units, self.binding.types
+        units = self.units
         ids = self.members.columns if self.members is not None else {}
         refs = [ColumnRef(path, type) for path, type in ids.items()]
         self.cover = cover_units(units, refs)
         self.alive = (units.candidates > 0) & self.cover.inside
-        self.keys = UnitKeys.of(units, [ColumnRef(path, types[path]) for path in self.binding.keys])
+        self.keys = UnitKeys.of(units, [self.binding.column(path) for path in self.binding.keys])
         self.full = self.alive & (units.proven == units.rows) & ~self.cover.outside & self.keys.fixed
         if not self.cached:
             self.full = np.zeros(len(units), dtype=bool)
@@ -187,9 +188,11 @@ class MetadataAnswer:
         if measure.sketch is None and not measure.facets:
             return complete, None
         groups, back = np.unique(self.units.group[candidates], return_inverse=True)
-        ref = self._ref(measure)
+        column = self.binding.column(measure.columns[0])
         if measure.sketch is not None:
-            sketches = sketch_blobs(self.units.survey, ref, measure.sketch, groups)
+            if not isinstance(column, ColumnRef):
+                return complete, None
+            sketches = sketch_blobs(self.units.survey, column, measure.sketch, groups)
             usable = np.array([blob is not None for blob in sketches], dtype=bool)[back]
             blobs = [blob for at in back.tolist() if (blob := sketches[at]) is not None]
             try:
@@ -198,7 +201,7 @@ class MetadataAnswer:
                 # A damaged sketch costs time, never correctness.
                 return complete, None
         else:
-            blocks = block_aggregates(self.units.survey, ref, measure.facets, groups)
+            blocks = block_aggregates(self.units.survey, column, measure.facets, groups)
             cached = measure.from_blocks(blocks.take(back))
             if cached is None:
                 return complete, None
@@ -211,7 +214,7 @@ class MetadataAnswer:
     def _superseded(self, measure: FirstLast) -> Array:
         """Units that can't have the first (or last) row, since a full unit has an earlier (later) one."""
         none = np.zeros(len(self.units), dtype=bool)
-        facts = self.units.survey.facts(ColumnRef(measure.by, measure.by_type)).take(self.units.group)
+        facts = column_facts(self.units.survey, self.binding.column(measure.by), self.units.group)
         bounds = facts.upper if measure.last else facts.lower
         if self.binding.keys or isinstance(bounds, pa.Array) or (measure.last and facts.may_nan.any()):
             return none
@@ -231,7 +234,10 @@ class MetadataAnswer:
         certain = self._certain(share)
         if certain.is_empty:
             return []
-        ref, answers = self._ref(measure), []
+        ref = self.binding.column(measure.path)
+        if not isinstance(ref, ColumnRef):
+            return []
+        answers = []
         for unit in units[self.keys.fixed[units]].tolist():
             pages = page_blocks(self.units.survey, int(self.units.group[unit]), ref, certain)
             usable = np.zeros(0) if pages is None else np.flatnonzero(pages.blocks.has_facets(measure.facets))
@@ -241,10 +247,6 @@ class MetadataAnswer:
             ranges = RowSet.from_ranges(certain.total, pages.starts[usable], pages.stops[usable])
             answers.append((GroupStates(number, keys, pages.blocks.take(usable), len(usable)), ranges))
         return answers
-
-    def _ref(self, measure: Measure[Any]) -> ColumnRef:
-        path = measure.columns[0]
-        return ColumnRef(path, self.binding.types[path])
 
     def _count(self, others: Sequence[MeasureAnswer]) -> MeasureAnswer:
         """Count certain rows from metadata, and the others with the measure that reads the fewest rows."""
@@ -297,7 +299,8 @@ class MetadataAnswer:
             return ()
         if not self.cached:
             return ("metadata is not used",)
-        missing = _missing_metadata(measure)
+        computed = bool(measure.columns) and measure.columns[0] in self.binding.computed
+        missing = _missing_metadata(measure, computed=computed)
         if measure.columns:
             missing += f" of {'.'.join(measure.columns[0])}"
         reasons = (
@@ -305,18 +308,28 @@ class MetadataAnswer:
             ("only some rows qualify in", incomplete & self.keys.fixed & ~self.full),
             ("rows belong to several groups in", incomplete & ~self.keys.fixed),
         )
-        return tuple(
+        why = [
             f"{reason} {plural(int(units.sum()), 'row group')}" for reason, units in reasons if units.any()
-        )
+        ]
+        if reasons[-1][1].any():
+            keys = [self.binding.computed.get(path) for path in self.binding.keys]
+            why += [
+                f"{key.why}, so bounds don't tell the groups of {key.name}"
+                for key in keys
+                if key is not None and key.monotone is None
+            ]
+        return tuple(why)
 
 
-def _missing_metadata(measure: Measure[Any]) -> str:
+def _missing_metadata(measure: Measure[Any], *, computed: bool) -> str:
     if measure.sketch is not None:
-        return "no index with sketches"
+        return "metadata has no sketches" if computed else "no index with sketches"
     if not isinstance(measure, BlockMeasure):
         return "the function needs all values"
     sums = measure.facets & (Facet.SUM | Facet.SQUARES)
-    return "no index with sums" if sums else "metadata has no exact counts and bounds"
+    if sums:
+        return "metadata has no sums" if computed else "no index with sums"
+    return "metadata has no exact counts and bounds"
 
 
 def _read_together(answers: Sequence[MeasureAnswer]) -> list[MeasureAnswer]:

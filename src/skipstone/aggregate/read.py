@@ -13,6 +13,7 @@ from skipstone.aggregate.groups import GroupStates, merge_states, reduce_rows
 from skipstone.aggregate.members import MemberAntiJoin, SequentialAntiJoin
 from skipstone.aggregate.metadata import MetadataAnswer, RowsByShare
 from skipstone.aggregate.states.state import Measure, Path
+from skipstone.core.filter import RowValues
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine, stream
@@ -35,6 +36,8 @@ class AggregateReading:
     keys: tuple[Path, ...]
     measures: Mapping[int, Measure[Any]]
     plans: tuple[ScanPlan, ...]
+    values: RowValues | None = None
+    """Computes the columns of expressions."""
 
     @property
     def rows(self) -> int:
@@ -46,7 +49,8 @@ class AggregateReading:
         states: list[GroupStates] = []
         rows = 0
         for table in tables:
-            states += reduce_rows(table, self.keys, self.measures)
+            full = table if self.values is None else self.values.append_to(table)
+            states += reduce_rows(full, self.keys, self.measures)
             rows += len(table)
         return PartialResult(tuple(states), seen, rows)
 
@@ -83,8 +87,7 @@ def _reading(
     plan: ScanPlan, binding: Binding, metadata: MetadataAnswer, rows: RowsByShare, numbers: Sequence[int]
 ) -> AggregateReading:
     measures = {number: binding.measures[number] for number in numbers}
-    paths = [*binding.keys, *(path for measure in measures.values() for path in measure.columns)]
-    projection = Projection.of(plan.schemas.read, dict.fromkeys(paths))
+    projection = Projection.of(plan.schemas.read, binding.read_paths(numbers))
     tasks = [pair for share, selected in sorted(rows.items()) for pair in _tasks(metadata, share, selected)]
     proven, tested = ([task for task, certain in tasks if certain is side] for side in (True, False))
     plans = []
@@ -95,7 +98,8 @@ def _reading(
         plans.append(
             plan.part(tested, projection, tested=plan.predicate is not None, materialise=materialise)
         )
-    return AggregateReading(binding.keys, measures, tuple(plans))
+    values = binding.row_values(numbers, projection.schema)
+    return AggregateReading(binding.keys, measures, tuple(plans), values)
 
 
 def _tasks(metadata: MetadataAnswer, share: int, rows: RowSet) -> Iterator[tuple[Task, bool]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from skipstone.aggregate import functions as sk
@@ -15,7 +16,7 @@ from skipstone.aggregate.functions import Aggregate
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import SqlReader
-from skipstone.predicate.sql.types import check_dialect, select_list, zone_info
+from skipstone.predicate.sql.types import check_dialect, select_list, split_list, zone_info
 
 
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
@@ -25,23 +26,54 @@ def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[A
     terms = select_list(text, name)
     if not terms:
         raise ParseError("no aggregate functions", hint=f"available: {FORMS}")
-    return [_aggregate(term, SqlReader(name, tz)) for term in terms]
+    texts = split_list(text, name)
+    return [_aggregate(*pair, SqlReader(name, tz)) for pair in zip(terms, texts, strict=True)]
 
 
-def _aggregate(term: exp.Expr, to: SqlReader) -> Aggregate:
+def read_expression(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Expr | None:
+    """Parse an expression of columns; None for a name, or a name with an alias."""
+    name = check_dialect(dialect)
+    zone_info(tz)
+    terms = select_list(text, name)
+    if len(terms) != 1:
+        raise ParseError(f"{_shorten(text)!r} is not one expression", hint="use a list of expressions")
+    value = None if isinstance(terms[0], exp.Alias) else SqlReader(name, tz).value(terms[0])
+    return None if isinstance(value, tree.Column) else value
+
+
+def read_keys(text: str, dialect: str = "spark", tz: str = "UTC") -> dict[str, str | tree.Expr]:
+    """Parse a GROUP BY list to columns and expressions by name; without an alias the name is as written."""
+    name = check_dialect(dialect)
+    zone_info(tz)
+    keys: dict[str, str | tree.Expr] = {}
+    for term, written in zip(select_list(text, name), split_list(text, name), strict=True):
+        value = SqlReader(name, tz).value(term.unalias())
+        column = ".".join(value.path) if isinstance(value, tree.Column) else value
+        key = term.alias or (column if isinstance(column, str) else " ".join(written.split()))
+        if key in keys:
+            raise ParseError(f"two keys are named {key!r}", hint="rename one with AS")
+        keys[key] = column
+    return keys
+
+
+def _aggregate(term: exp.Expr, text: str, to: SqlReader) -> Aggregate:
     alias = term.alias if isinstance(term, exp.Alias) else None
     node = term.this if isinstance(term, exp.Alias) else term
-    sql = _shorten(node.sql(to.dialect))
+    condition = None
     if isinstance(node, exp.Filter):
-        raise ParseError(f"{sql}: FILTER is not supported", hint="put the condition in --where")
+        condition, node = to.condition(node.expression.this), node.this
+    sql = _shorten(node.sql(to.dialect))
     if isinstance(node, exp.Window):
-        raise ParseError(f"{sql}: OVER is not supported", hint="use --group-by")
+        raise ParseError(f"{sql}: OVER is not supported", hint="use group_by=")
     if not isinstance(node, exp.Anonymous):
         raise ParseError(f"{sql!r} is not a function", hint=f"available: {FORMS}")
     form = _FUNCTIONS.get(node.name.lower())
     if form is None:
         raise ParseError(f"unknown function {node.name!r}", hint=f"available: {FORMS}")
-    aggregate = form.make(_Call(node.name.lower(), node.expressions, form.text, to))
+    aggregate = form.make(_Call(node.name.lower(), node.expressions, form.text, to, condition))
+    if alias is None and any(isinstance(column, tree.Expr) for column in aggregate.columns):
+        # Functions of expressions are named as written.
+        alias = " ".join(text.split())
     return aggregate.alias(alias) if alias else aggregate
 
 
@@ -58,6 +90,8 @@ class _Call:
     form: str
     """The expected syntax."""
     to: SqlReader
+    condition: tree.Predicate | None = None
+    """The condition of FILTER (WHERE ...)."""
 
     def expect(self, number: int) -> None:
         """Raise for another number of arguments."""
@@ -69,16 +103,27 @@ class _Call:
         """Error for invalid arguments."""
         return ParseError(f"{self.name}() {what}", hint=f"write {self.form}")
 
-    def column(self, index: int) -> str:
-        """Column name in argument ``index``."""
-        node = self.args[index]
+    def column(self, index: int) -> str | tree.Expr:
+        """Column name or expression in argument ``index``."""
+        return self.value(self.args[index])
+
+    def value(self, node: exp.Expr) -> str | tree.Expr:
+        """Column name or expression."""
         if isinstance(node, exp.Distinct):
             message = f"{self.name}(distinct ...) is not supported"
-            raise ParseError(message, hint="use approx_distinct(x) for an estimate")
-        column = None if isinstance(node, exp.Star) else self.to.value(node)
-        if not isinstance(column, tree.Column):
+            raise ParseError(message, hint="use DISTINCT in count(distinct x)")
+        if isinstance(node, exp.Star):
+            raise self.wrong("needs a column, got *")
+        value = self.to.value(node)
+        if not value.columns():
             raise self.wrong(f"needs a column, got {_shorten(node.sql(self.to.dialect))}")
-        return ".".join(column.path)
+        if self.condition is not None:
+            return self.where(self.condition, value)
+        return ".".join(value.path) if isinstance(value, tree.Column) else value
+
+    def where(self, condition: tree.Predicate, value: tree.Expr) -> tree.Expr:
+        """The value where the condition is TRUE, else NULL, which functions ignore."""
+        return self.to.call("if", condition, value, self.to.literal(pa.scalar(None)))
 
     def constant(self, node: exp.Expr) -> Any:
         """Value of a literal."""
@@ -109,12 +154,25 @@ class _Form:
 
 def _count(call: _Call) -> Aggregate:
     if not call.args or (len(call.args) == 1 and isinstance(call.args[0], exp.Star | exp.Literal)):
-        return sk.count()
+        return sk.count() if call.condition is None else _count_where(call, call.condition)
     call.expect(1)
-    return sk.count(call.column(0))
+    node = call.args[0]
+    if isinstance(node, exp.Distinct):
+        return sk.count_distinct(*(call.value(each) for each in node.expressions))
+    return sk.count(call.value(node))
 
 
-def _plain(make: Callable[[str], Aggregate], call: _Call) -> Aggregate:
+def _count_if(call: _Call) -> Aggregate:
+    call.expect(1)
+    condition = call.to.condition(call.args[0])
+    return _count_where(call, condition if call.condition is None else condition & call.condition)
+
+
+def _count_where(call: _Call, condition: tree.Predicate) -> Aggregate:
+    return sk.count(call.where(condition, call.to.literal(pa.scalar(1))))
+
+
+def _plain(make: Callable[[str | tree.Expr], Aggregate], call: _Call) -> Aggregate:
     call.expect(1)
     return make(call.column(0))
 
@@ -156,7 +214,7 @@ def _of(name: str, make: Callable[..., Aggregate], **options: Any) -> _Form:
 
 
 _DOCUMENTED: dict[str, _Form] = {
-    "count": _Form("count(*) or count(x)", _count),
+    "count": _Form("count(*) or count(x) or count(distinct x)", _count),
     "sum": _of("sum", sk.sum),
     "min": _of("min", sk.min),
     "max": _of("max", sk.max),
@@ -172,6 +230,7 @@ _DOCUMENTED: dict[str, _Form] = {
     "histogram": _Form("histogram(x, 10) or histogram(x, array(0, 10, 20))", _histogram),
     "first": _Form("first(x, ts)", partial(_pick, sk.first)),
     "last": _Form("last(x, ts)", partial(_pick, sk.last)),
+    "count_if": _Form("count_if(x > 0)", _count_if),
 }
 _ALIASES = {
     "mean": "avg",
@@ -184,6 +243,7 @@ _ALIASES = {
     "quantile_cont": "quantile",
     "approx_percentile": "approx_quantile",
     "percentile_approx": "approx_quantile",
+    "countif": "count_if",
     "min_by": "first",
     "arg_min": "first",
     "max_by": "last",

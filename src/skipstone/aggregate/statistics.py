@@ -8,19 +8,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from skipstone.aggregate.groups import plain_key
+from skipstone.aggregate.bind import ComputedColumn
 from skipstone.aggregate.members import Members, SequentialAntiJoin, SequentialIds
 from skipstone.aggregate.states.blocks import Blocks, constant_blocks
-from skipstone.aggregate.states.state import Facet, Path
+from skipstone.aggregate.states.state import Facet, Path, plain_key
 from skipstone.aggregate.units import Units, by_part, is_overridden, part_of
 from skipstone.core.arrays import plain, plain_type
-from skipstone.core.domain.keys import Key, from_key
-from skipstone.core.evidence import Array, ColumnFacts, Evidence
+from skipstone.core.domain.keys import Key, from_key, is_ordered
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, FactOverride, are_equal
 from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.ir.transforms import Same
 from skipstone.core.rows import RowSet
+from skipstone.errors import SkipstoneError
 from skipstone.index.coverage import RecordedFiles
 from skipstone.lake.files import Files
 from skipstone.parquet.evidence import find_leaf, page_facts, row_group_counts
+from skipstone.parquet.measure import measure
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.prune.survey import PageFacts, Survey, SurveyPart, segments
@@ -33,8 +36,107 @@ _PAGE_INDEX_WEIGHT = 50_000
 # -- row groups ----------------------------------------------------------------------------------
 
 
-def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array) -> Blocks:
-    """Available aggregates of a column in some row groups, which must be ascending."""
+def column_facts(survey: Survey, column: ColumnRef | ComputedColumn, units: Array) -> ColumnFacts:
+    """Facts about a column, or about the values of an expression, in some row groups."""
+    if isinstance(column, ColumnRef):
+        return survey.facts(column).take(units)
+    if not is_ordered(column.type):
+        return ColumnFacts.unknown(column.type, len(units))
+    facts = _monotone_facts(survey, column, units)
+    values, constant = _constant_values(survey, column, units)
+    if not constant.any():
+        return facts
+    measured = measure(column.type, values, np.arange(len(units))).facts
+    return _with_exact_values(FactOverride(measured, constant).fallback_to(lambda: facts))
+
+
+def _monotone_facts(survey: Survey, column: ComputedColumn, units: Array) -> ColumnFacts:
+    """Facts about an expression from the bounds of its column; unknown if it is not monotone."""
+    ref = column.monotone
+    if ref is None:
+        return ColumnFacts.unknown(column.type, len(units))
+    facts = survey.facts(ColumnRef(ref.path, ref.type)).take(units)
+    for step in ref.via:
+        facts = facts.through(step)
+    if plain_type(facts.type) != column.type:
+        if not (pa.types.is_integer(facts.type) and pa.types.is_integer(column.type)):
+            return ColumnFacts.unknown(column.type, len(units))
+        # Rows are computed in another width than bounds.
+        facts = facts.through(Same(column.type))
+    return _with_exact_values(facts)
+
+
+def _with_exact_values(facts: ColumnFacts) -> ColumnFacts:
+    """Equal bounds are exact, since every value is between them."""
+    same = are_equal(facts.lower, facts.upper)
+    return replace(facts, lower_exact=facts.lower_exact | same, upper_exact=facts.upper_exact | same)
+
+
+def _constant_values(survey: Survey, column: ComputedColumn, units: Array) -> tuple[pa.Array, Array]:
+    """Value of an expression in each unit where its columns are constant, and a mask of these units."""
+    constant, columns = np.ones(len(units), dtype=bool), {}
+    for ref in column.refs:
+        facts = survey.facts(ref).take(units)
+        columns[ref.path[0]], fixed = _constant_keys(facts)
+        # A field would need its struct.
+        constant = constant & fixed & (len(ref.path) == 1)
+    try:
+        rows = pa.table(columns).filter(pa.array(constant))
+        values = plain_key(column.values.append_to(rows)[column.name])
+    except SkipstoneError:
+        # The error is raised if rows of the unit qualify and are read.
+        return pa.nulls(len(units), column.type), np.zeros(len(units), dtype=bool)
+    positions = np.cumsum(constant) - 1
+    return values.take(pa.array(positions, mask=~constant)), constant
+
+
+def _constant_keys(facts: ColumnFacts) -> tuple[pa.Array, Array]:
+    """Value of each unit in which a column is constant, and a mask of these units."""
+    values = constant_values(facts, np.ones(len(facts), dtype=bool))
+    positions = np.full(len(facts), -1, dtype=np.int64)
+    for number, (_, indexes) in enumerate(values):
+        positions[indexes] = number
+    # A loop, since there are few values and they can be of any type.
+    type = plain_type(facts.type)
+    chunks = [plain(pa.repeat(v, 1)) if v.is_valid else pa.nulls(1, type) for v, _ in values]
+    keys = plain_key(pa.chunked_array(chunks, type))
+    return keys.take(pa.array(positions, mask=positions < 0)), positions >= 0
+
+
+def block_aggregates(
+    survey: Survey, column: ColumnRef | ComputedColumn, facets: Facet, units: Array
+) -> Blocks:
+    """Available aggregates of a column or an expression in some row groups, which must be ascending."""
+    blocks = (
+        _stored_blocks(survey, column, units)
+        if isinstance(column, ColumnRef)
+        else _computed_blocks(survey, column, units)
+    )
+    missing = ~blocks.has_facets(facets)
+    if not missing.any():
+        return blocks
+    # A column with a single value, or only NULLs, has all facets.
+    facts, rows = column_facts(survey, column, units), survey.rows[units]
+    for value, indexes in constant_values(facts, missing):
+        order = np.arange(len(blocks))
+        order[indexes] = len(blocks) + np.arange(len(indexes))
+        constant = constant_blocks(facts.type, value, rows[indexes], facets)
+        blocks = Blocks.concat([blocks, constant]).take(order)
+    return blocks
+
+
+def _computed_blocks(survey: Survey, column: ComputedColumn, units: Array) -> Blocks:
+    """Counts and bounds of a monotone expression, which is NULL only where its column is."""
+    ref = column.monotone
+    if ref is None or not is_ordered(column.type):
+        return Blocks.unknown(column.type, len(units))
+    base = _stored_blocks(survey, ColumnRef(ref.path, ref.type), units)
+    rows, unknown = survey.rows[units], np.full(len(units), -1)
+    nulls = np.where(base.has_facets(Facet.COUNT), rows - base.count, unknown)
+    return from_statistics(_monotone_facts(survey, column, units), rows, nulls, unknown)
+
+
+def _stored_blocks(survey: Survey, ref: ColumnRef, units: Array) -> Blocks:
     parts = [_of_part(part, ref, indexes) for part, indexes in by_part(survey, units)]
     blocks = Blocks.concat(parts) if parts else Blocks.unknown(ref.type, 0)
     override = survey.overrides.get(ref.path)
@@ -42,16 +144,6 @@ def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array
         # Partition values replace what is stored in the file.
         where = np.ones(len(units), bool) if override.where is None else override.where[survey.owners[units]]
         blocks = replace(blocks, facets=np.where(where, 0, blocks.facets).astype(np.uint8))
-    missing = ~blocks.has_facets(facets)
-    if not missing.any():
-        return blocks
-    # A column with a single value, or only NULLs, has all facets.
-    facts, rows = survey.facts(ref).take(units), survey.rows[units]
-    for value, indexes in constant_values(facts, missing):
-        order = np.arange(len(blocks))
-        order[indexes] = len(blocks) + np.arange(len(indexes))
-        constant = constant_blocks(facts.type, value, rows[indexes], facets)
-        blocks = Blocks.concat([blocks, constant]).take(order)
     return blocks
 
 
@@ -103,14 +195,9 @@ def constant_values(facts: ColumnFacts, candidates: Array) -> list[tuple[pa.Scal
         & facts.lower_exact
         & facts.upper_exact
     )
-    if isinstance(facts.lower, pa.Array):
-        bounds = zip(facts.lower.to_pylist(), facts.upper.to_pylist(), strict=True)
-        equal = np.array([low is not None and low == high for low, high in bounds], dtype=bool)
-        indexes = np.flatnonzero(single & equal)
-        keys = [facts.lower[at].as_py() for at in indexes.tolist()]
-    else:
-        indexes = np.flatnonzero(single & (facts.lower == facts.upper))
-        keys = facts.lower[indexes].tolist()
+    indexes = np.flatnonzero(single & are_equal(facts.lower, facts.upper))
+    lower = facts.take(indexes).lower
+    keys = lower.to_pylist() if isinstance(lower, pa.Array) else lower.tolist()
     by_key: dict[Key, list[int]] = {}
     for key, at in zip(keys, indexes.tolist(), strict=True):
         by_key.setdefault(key, []).append(at)
@@ -136,22 +223,14 @@ class UnitKeys:
     fixed: Array
 
     @classmethod
-    def of(cls, units: Units, refs: Sequence[ColumnRef]) -> UnitKeys:
-        """Find units in which every key column is constant; without keys all rows are one group."""
-        all_units = np.ones(len(units), dtype=bool)
-        fixed, columns = all_units, []
-        for ref in refs:
-            values = constant_values(units.survey.facts(ref).take(units.group), all_units)
-            positions = np.full(len(units), -1, dtype=np.int64)
-            for number, (_, indexes) in enumerate(values):
-                positions[indexes] = number
-            fixed = fixed & (positions >= 0)
-            # A loop, since there are few values and they can be of any type.
-            type = plain_type(ref.type)
-            chunks = [plain(pa.repeat(v, 1)) if v.is_valid else pa.nulls(1, type) for v, _ in values]
-            keys = plain_key(pa.chunked_array(chunks, type))
-            columns.append(keys.take(pa.array(positions, mask=positions < 0)))
-        return cls(tuple(columns), fixed)
+    def of(cls, units: Units, keys: Sequence[ColumnRef | ComputedColumn]) -> UnitKeys:
+        """Find units in which every key is constant; without keys all rows are one group."""
+        all_fixed, columns = np.ones(len(units), dtype=bool), []
+        for key in keys:
+            values, fixed = _constant_keys(column_facts(units.survey, key, units.group))
+            columns.append(values)
+            all_fixed = all_fixed & fixed
+        return cls(tuple(columns), all_fixed)
 
     def take(self, units: Array) -> list[pa.Array]:
         return [column.take(pa.array(units)) for column in self.columns]

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from skipstone.aggregate.answer import Step
     from skipstone.report.node import ReportNode
     from skipstone.scan.lake import Lake
+    from skipstone.typing import GroupByLike
 
 _members = partial(typer.Option, rich_help_panel="Row sets")
 
@@ -130,17 +131,22 @@ def agg(
         str,
         typer.Argument(
             metavar="FUNCTIONS",
-            help='Aggregates, as in a SELECT list: "count(*), sum(amount) as total". Functions: count, sum, '
-            "min, max, avg, var, var_pop, stddev, stddev_pop, approx_distinct, median, quantile(x, 0.9), "
-            "approx_quantile(x, 0.9), histogram(x, 10), first(x, ts), last(x, ts). Write lists as "
-            "array(0.5, 0.9).",
+            help='Aggregates, as in a SELECT list: "count(*), sum(price * amount) as total". Functions: '
+            "count, count(distinct x), count_if(x > 0), sum, min, max, avg, var, var_pop, stddev, "
+            "stddev_pop, approx_distinct, median, quantile(x, 0.9), approx_quantile(x, 0.9), "
+            "histogram(x, 10), first(x, ts), last(x, ts). Write lists as array(0.5, 0.9).",
         ),
     ],
     *,
     condition: ConditionOptions,
     group_by: Annotated[
         list[str] | None,
-        typer.Option("--group-by", metavar="A,B", help="Columns to group by."),
+        typer.Option(
+            "--group-by",
+            "--by",
+            metavar="A,B",
+            help='Columns or expressions to group by: "country, year(ts) as year".',
+        ),
     ] = None,
     members: IdOptions,
     cached: Annotated[
@@ -189,17 +195,20 @@ def agg(
         refuse_terminal(format, output)
     began = time.perf_counter()
     with job_guarded(), ExitStack() as stack:
-        from skipstone.aggregate.select import read_functions
+        from skipstone.aggregate.select import read_functions, read_keys
 
         aggregates = read_functions(functions, condition.dialect, condition.tz)
         spark, session = engine is EngineName.SPARK, None
         scan = condition.scan(lake, reading, skipping=skipping, spark=spark)
+        names: GroupByLike = named_columns(group_by, "--group-by") or []
+        if group_by and not set(names) <= set(scan.lake.schema.names):
+            names = read_keys(", ".join(group_by), condition.dialect, condition.tz)
         if spark:
             with steps("starting Spark"):
                 session = stack.enter_context(cluster.session())
         answer = scan.aggregate(
             *aggregates,
-            group_by=named_columns(group_by, "--group-by") or [],
+            group_by=names,
             use_cached=cached,
             engine=session,
             **members.arguments(),

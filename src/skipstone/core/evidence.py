@@ -219,6 +219,13 @@ class Evidence:
         return Evidence(self.rows[units], {path: f.take(units) for path, f in self.columns.items()})
 
 
+def are_equal(a: Bounds, b: Bounds) -> Array:
+    """Mask of equal known keys."""
+    if isinstance(a, pa.Array):
+        return np.asarray(pc.equal(a, b).fill_null(False))
+    return np.asarray(a == b)
+
+
 def is_ascending(bounds: Bounds) -> bool:
     """Whether the keys never decrease."""
     if isinstance(bounds, pa.Array):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from skipstone.scan.verify import Verification
     from skipstone.typing import (
         EngineLike,
+        GroupByLike,
         MembersLike,
         OrderLike,
         PredicateLike,
@@ -286,8 +287,8 @@ class Scan:
 
     def aggregate(
         self,
-        *aggregates: Aggregate,
-        group_by: Sequence[str] | str | None = None,
+        *aggregates: Aggregate | str,
+        group_by: GroupByLike | None = None,
         within: MembersLike | None = None,
         without: MembersLike | None = None,
         id_column: str | None = None,
@@ -301,8 +302,10 @@ class Scan:
         """Aggregate the matching rows, from metadata where possible.
 
         Args:
-            *aggregates: Aggregates, as in ``sk.count(), sk.sum("amount")``.
-            group_by: Columns to group by.
+            *aggregates: Aggregates, as in ``sk.count(), sk.sum("amount")``, or as SQL, as in
+                ``"count(distinct country), sum(amount * 2) AS total"``.
+            group_by: Columns or expressions to group by, as in ``["country", "year(ts) AS year"]``, or a
+                mapping of their names in the answer.
             within: Use only rows whose ``id_column`` is in this set; without ``id_column`` the set holds
                 positions of rows. Also [members][skipstone.members], or a list of sets that must all hold.
             without: Leave out rows whose ``id_column`` is in this set.
@@ -327,6 +330,8 @@ class Scan:
             >>> chosen = scan.aggregate(sk.count(), group_by="country", within=[1, 2], id_column="event_id")
             >>> chosen.to_pylist()
             [{'country': 'FR', 'count': 1}, {'country': 'US', 'count': 1}]
+            >>> scan.aggregate("sum(amount * 2) AS total", group_by="year(ts)").to_pylist()
+            [{'year(ts)': 2026, 'total': 990.0}]
         """
         from skipstone.aggregate.aggregation import aggregation
 

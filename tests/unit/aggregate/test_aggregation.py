@@ -13,7 +13,7 @@ import pytest
 from pyroaring import BitMap
 
 import skipstone as sk
-from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.errors import ParseError, TypeMismatchError, UnknownColumnError, UsageError
 from tests.unit.aggregate.conftest import FILES, ROWS
 
 TOTAL = ROWS * FILES
@@ -289,7 +289,8 @@ def test_what_metadata_answers_takes_one_step(indexed: sk.Lake) -> None:
     ("ask", "error", "message"),
     [
         (lambda scan: scan.aggregate(), UsageError, "no aggregate functions"),
-        (lambda scan: scan.aggregate("count"), UsageError, "'count' is not an aggregate"),
+        (lambda scan: scan.aggregate("count"), ParseError, "'count' is not a function"),
+        (lambda scan: scan.aggregate(len), UsageError, "is not an aggregate function"),
         (lambda scan: scan.aggregate(sk.sum("kind")), TypeMismatchError, "can't be summed"),
         (lambda scan: scan.aggregate(sk.min("pair")), TypeMismatchError, "needs an ordered column"),
         (lambda scan: scan.aggregate(sk.histogram("kind", 3)), TypeMismatchError, "needs a numeric"),

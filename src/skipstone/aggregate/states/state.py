@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import plain, plain_type
 from skipstone.core.evidence import Array, reduce_blocks
 
 if TYPE_CHECKING:
@@ -120,6 +121,17 @@ class RowCount(Measure[Array]):
 
 
 # -- values and states by group ----------------------------------------------------------------
+
+
+def plain_key(column: pa.ChunkedArray) -> pa.Array:
+    """Convert a key column to one array of its storage type, with normalized zeros and NaNs."""
+    chunks = [plain(chunk) for chunk in column.chunks]
+    keys = pa.concat_arrays(chunks) if chunks else pa.array([], plain_type(column.type))
+    if not pa.types.is_floating(keys.type):
+        return keys
+    return pc.if_else(
+        pc.is_nan(keys), pa.scalar(float("nan"), keys.type), pc.add(keys, pa.scalar(0.0, keys.type))
+    )
 
 
 def valid_values(values: Array, valid: Array | None, starts: Array) -> tuple[Array, Array]:

@@ -36,6 +36,9 @@ def parse_decimals(array: pa.Array, type: pa.DataType) -> Array:
 
 
 _DIGITS = 38
+_MOST_DIGITS = 76
+_KEPT_PLACES = 6
+"""Decimal places that Spark keeps where a result has too many digits."""
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _INT_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _CHECKED: dict[str, Callable[..., pa.Array]] = {
@@ -111,17 +114,39 @@ def _shift_days(to: Arguments, sign: int) -> Series:
 
 
 def _decimal(to: Arguments, kernel: Callable[..., pa.Array]) -> Series:
-    left, right = (_as_decimal(t) for t in to.types)
+    """Spark's decimal arithmetic: exact up to 38 digits, else rounded half up to fewer decimal places."""
+    left, right = (_operand_type(t, c) for t, c in zip(to.types, to.constants, strict=True))
     if to.call.name == "*":
         digits, scale = left.precision + right.precision + 1, left.scale + right.scale
     else:
         scale = max(left.scale, right.scale)
         digits = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
-    if digits > _DIGITS or min(left.scale, right.scale) < 0:
-        raise to.unsupported(f"result can have {digits} digits, and Spark rounds above {_DIGITS}")
-    return apply(
-        to.call, pa.decimal128(digits, scale), lambda a, b: kernel(a.cast(left), b.cast(right)), to.series
-    )
+    if digits <= _DIGITS and min(left.scale, right.scale) >= 0:
+        type = pa.decimal128(digits, scale)
+        return apply(to.call, type, lambda a, b: kernel(_cast(a, left), _cast(b, right)), to.series)
+    if digits > _MOST_DIGITS or min(left.scale, right.scale) < 0:
+        raise to.unsupported(f"result can have {digits} digits, and decimals have at most {_MOST_DIGITS}")
+    places = max(_DIGITS - (digits - scale), min(scale, _KEPT_PLACES))
+    wide = pa.decimal256(left.precision, left.scale), pa.decimal256(right.precision, right.scale)
+
+    def rounded(a: pa.Array, b: pa.Array) -> pa.Array:
+        exact = kernel(_cast(a, wide[0]), _cast(b, wide[1]))
+        near = pc.round(exact, ndigits=places, round_mode="half_towards_infinity")
+        return near.cast(pa.decimal128(_DIGITS, places))
+
+    return apply(to.call, pa.decimal128(_DIGITS, places), rounded, to.series, risky=True)
+
+
+def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
+    # Arrow casts integers only to decimals for all their digits.
+    return (array.cast(_as_decimal(array.type)) if pa.types.is_integer(array.type) else array).cast(type)
+
+
+def _operand_type(type: pa.DataType, constant: pa.Scalar | None) -> pa.DataType:
+    """Decimal type of an operand; an integer literal has only its own digits."""
+    if constant is not None and pa.types.is_integer(type) and constant.is_valid:
+        return pa.decimal128(len(str(abs(constant.as_py()))), 0)
+    return _as_decimal(type)
 
 
 def _as_decimal(type: pa.DataType) -> pa.DataType:

@@ -9,7 +9,7 @@ on demand, since most filters only compare.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -504,6 +504,57 @@ def _concat(parts: list[Array]) -> Array:
 
 def _restore(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> RowFilter:
     return RowFilter(predicate, schema, case_sensitive=case_sensitive)
+
+
+class RowValues:
+    """Evaluates value expressions on the rows of a table, with Spark SQL's semantics and types.
+
+    Like a filter it is stateless, and pickles as its arguments.
+
+    >>> import pyarrow as pa, skipstone as sk
+    >>> values = RowValues({"double": sk.col("a") * 2}, pa.schema({"a": pa.int64()}))
+    >>> values.append_to(pa.table({"a": [1, None]}))["double"].to_pylist()
+    [2, None]
+    """
+
+    __slots__ = ("_series", "_types", "case_sensitive", "columns", "expressions", "schema", "types")
+
+    def __init__(
+        self, expressions: Mapping[str, tree.Expr], schema: pa.Schema, *, case_sensitive: bool = True
+    ) -> None:
+        self.expressions = dict(expressions)
+        self.schema = schema
+        self.case_sensitive = case_sensitive
+        binder = RowBinder(schema, case_sensitive)
+        try:
+            self._series = {name: binder.series(expr) for name, expr in self.expressions.items()}
+        except RecursionError:
+            raise too_deep() from None
+        self._types = binder.read
+        self.columns: tuple[Path, ...] = tuple(binder.read)
+        """Columns read."""
+        self.types = {name: series.type for name, series in self._series.items()}
+        """Types of the values, by name."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore_values, (self.expressions, self.schema, self.case_sensitive)
+
+    def append_to(self, table: pa.Table) -> pa.Table:
+        """The table with one more column for each expression."""
+        chunks: dict[str, list[pa.Array]] = {name: [] for name in self._series}
+        for batch in table.to_batches():
+            rows = BatchRows(batch, self._types)
+            for name, series in self._series.items():
+                chunks[name].append(series.compute(rows))
+        for name, series in self._series.items():
+            table = table.append_column(name, pa.chunked_array(chunks[name], series.type))
+        return table
+
+
+def _restore_values(
+    expressions: Mapping[str, tree.Expr], schema: pa.Schema, case_sensitive: bool
+) -> RowValues:
+    return RowValues(expressions, schema, case_sensitive=case_sensitive)
 
 
 # -- user-defined functions ---------------------------------------------------------------------

@@ -9,9 +9,11 @@ import math
 import pyarrow as pa
 import pytest
 
-from skipstone.core.filter import RowFilter
+from skipstone.core.filter import RowFilter, RowValues
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.sql.read import SqlReader
+from skipstone.predicate.sql.types import select_list
 from skipstone.predicate.tree import Call, Cast, Compare, col, lit
 from tests.unit.core.filter.test_rowfilter import answers
 
@@ -80,10 +82,36 @@ def test_what_overflows_is_an_error_that_names_the_part(text: str) -> None:
     assert not isinstance(caught.value, NotExpressibleError)
 
 
-@pytest.mark.parametrize("text", ["d / 3 > 1", "cast(d AS decimal(30, 10)) * cast(d AS decimal(30, 10)) > 1"])
+@pytest.mark.parametrize("text", ["d / 3 > 1", "cast(d AS decimal(38, 10)) * cast(d AS decimal(38, 10)) > 1"])
 def test_decimals_that_spark_rounds_by_rules_of_its_own_are_refused(text: str) -> None:
     with pytest.raises(NotExpressibleError):
         RowFilter(parse_sql(text), pa.table(NUMBERS).schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "wanted"),
+    [
+        ("a * 2", pa.decimal128(32, 10), ["2.4691357802", "-0.0000000010"]),
+        ("2000 + a", pa.decimal128(31, 10), ["2001.2345678901", "1999.9999999995"]),
+        ("a * a", pa.decimal128(38, 6), ["1.524158", "0.000000"]),
+        ("a * b", pa.decimal128(38, 6), ["0.617284", "0.000000"]),
+        ("b + c", pa.decimal128(38, 17), ["1.00000000000000000", "-0.50000000000000000"]),
+    ],
+)
+def test_decimals_of_more_than_38_digits_are_rounded_as_in_spark(
+    text: str, type: pa.DataType, wanted: list[str]
+) -> None:
+    table = pa.table(
+        {
+            "a": pa.array([D("1.2345678901"), D("-0.0000000005")], pa.decimal128(30, 10)),
+            "b": pa.array([D("0.5"), D("-0.5")], pa.decimal128(38, 18)),
+            "c": pa.array([D("0.5"), D("0.000000000000000005")], pa.decimal128(38, 18)),
+        }
+    )
+    (value,) = select_list(text, "spark")
+    made = RowValues({"v": SqlReader("spark", "UTC").value(value)}, table.schema)
+    found = made.append_to(table)["v"]
+    assert (found.type, [f"{v:f}" for v in found.to_pylist()]) == (type, wanted)
 
 
 # -- columns against columns -------------------------------------------------------------------
