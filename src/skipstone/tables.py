@@ -22,7 +22,6 @@ from skipstone.iceberg.catalogs import (
 from skipstone.iceberg.create import create_table
 from skipstone.iceberg.metadata import SnapshotInfo
 from skipstone.scan.lake import Table
-from skipstone.store.options import option_name
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import Store, open_root
 
@@ -157,7 +156,7 @@ def open_table(
     elif catalog is not None:
         found = load_table(x, catalog)
     elif isinstance(x, str | os.PathLike):
-        found = static_table(os.fsdecode(x), storage_properties(storage_options), storage_options or {})
+        found = static_table(os.fsdecode(x), storage_options)
     else:
         raise UsageError(f"{x!r} is not a table", hint="give its name and a catalog, or its metadata file")
     return Table(
@@ -168,16 +167,3 @@ def open_table(
         index_root=index_root,
         stay_below_root=stay_below_root,
     )
-
-
-def storage_properties(options: StorageOptions | None) -> dict[str, str]:
-    """Our storage options in pyiceberg's words, to read a metadata file with."""
-    words = {
-        "endpoint": "s3.endpoint",
-        "access_key_id": "s3.access-key-id",
-        "secret_access_key": "s3.secret-access-key",
-        "session_token": "s3.session-token",
-        "region": "s3.region",
-    }
-    given = {option_name(name): value for name, value in (options or {}).items()}
-    return {theirs: str(given[ours]) for ours, theirs in words.items() if ours in given}

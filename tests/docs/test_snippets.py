@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.docs import ROOT, blocks, namespace, run_page, run_python, write_events, write_table
+from skipstone.store.options import canonical_options
+from tests.support.docs import (
+    ROOT,
+    blocks,
+    namespace,
+    run_page,
+    run_python,
+    write_bucket,
+    write_events,
+    write_table,
+)
 
-SPARK_PAGES = {"docs/cli.md", "docs/ingest.md", "docs/spark.md"}
+SPARK_PAGES = {"docs/cli.md", "docs/ingest.md", "docs/s3.md", "docs/spark.md"}
 """Run in the session of tests/spark."""
+REMOTE_PAGES = {"docs/azure.md", "docs/gcs.md"}
+"""Their stores can't be reached; the storage options are checked."""
 WITHOUT_SNIPPETS = {"docs/architecture.md", "docs/benchmarks.md", "docs/soundness.md"}
 PAGES = {
     "README.md": 3,
@@ -29,7 +42,7 @@ OWN_LAKE = {"README.md", "docs/start.md"}
 
 def test_every_page_is_run() -> None:
     pages = {"README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))}
-    assert pages == PAGES.keys() | SPARK_PAGES | WITHOUT_SNIPPETS
+    assert pages == PAGES.keys() | SPARK_PAGES | REMOTE_PAGES | WITHOUT_SNIPPETS | {"docs/minio.md"}
     for page in WITHOUT_SNIPPETS:
         assert not [language for _, language, _ in blocks(page) if language in ("python", "console")]
 
@@ -44,6 +57,32 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if page == "docs/iceberg.md":
         write_table()
     assert run_page(page, names) == PAGES[page]
+
+
+def test_snippets_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: dict[str, str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_events(tmp_path)
+    write_bucket(tmp_path, s3, monkeypatch)
+    assert run_page("docs/minio.md", {}, s3["aws_endpoint"]) == 5
+
+
+@pytest.mark.parametrize("page", sorted(REMOTE_PAGES))
+def test_snippets_of_remote_stores(page: str) -> None:
+    checked = 0
+    for line, language, text in blocks(page):
+        uri = (re.search(r"\b(?:gs|az|abfss)://[^\s\"]*", text) or ["az://c"])[0]
+        if language == "python":
+            passed = [
+                {name.value: None for name in node.keys if isinstance(name, ast.Constant)}
+                for node in ast.walk(ast.parse(text, f"{page}:{line}"))
+                if isinstance(node, ast.Dict)
+            ]
+        else:
+            passed = [dict.fromkeys(re.findall(r"--storage-option (\w+)=", text))]
+        for options in passed:
+            canonical_options(options, uri)
+            checked += bool(options)
+    assert checked >= 3
 
 
 def test_readme_shows_what_is_printed(

@@ -187,3 +187,18 @@ def test_a_data_file_that_is_gone_is_named(catalog: Open, s3: dict[str, str]) ->
         lake.scan().to_arrow()
     assert refused.value.path == victim.path
     assert refused.value.hint
+
+
+def test_the_environment_serves_pyiceberg_too(
+    s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are created, written and read with nothing but AWS_* variables."""
+    for name, value in s3.items():
+        monkeypatch.setenv(name.upper(), value)
+    catalog = sk.catalog(
+        {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": "s3://bucket/environment"}
+    )
+    catalog.create_table("db.events", SCHEMA).table.append(rows(0, 9))
+    assert catalog.open("db.events").scan("id > 5").count() == 3
+    location = catalog.open("db.events").table.metadata_location
+    assert sk.open(location).scan("id > 5").count() == 3

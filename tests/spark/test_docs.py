@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.docs import namespace, run_page, write_events, write_table
+from tests.support.docs import namespace, run_page, write_bucket, write_events, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-PAGES = {"docs/cli.md": 17, "docs/ingest.md": 5, "docs/spark.md": 4}
+PAGES = {"docs/cli.md": 17, "docs/ingest.md": 5, "docs/s3.md": 5, "docs/spark.md": 4}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_run(
-    page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: dict[str, str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_events(tmp_path)
@@ -33,6 +33,9 @@ def test_snippets_run(
         names["frames"] = spark.readStream.schema(names["frame"].schema).parquet(str(tmp_path / "streamed"))
     if page == "docs/cli.md":
         write_table()
+    if page == "docs/s3.md":
+        write_bucket(tmp_path, s3, monkeypatch)
+        names.update(spark=spark, endpoint={"endpoint": s3["aws_endpoint"], "allow_http": "true"})
     try:
         assert run_page(page, names) == PAGES[page]
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyroaring import BitMap
 from typer.testing import CliRunner
 
 import skipstone as sk
 from skipstone.cli.main import app
+from skipstone.store.store import open_root
 
 ROOT = Path(__file__).parents[2]
 ROWS = 20_000
@@ -75,6 +78,22 @@ def write_events(root: Path) -> None:
     (root / "members.ids").write_text("\n".join(map(str, range(500))))
 
 
+def write_bucket(root: Path, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lake in the bucket ``bucket``, and a profile ``analytics`` with access to it."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    store = open_root("s3://bucket/events", storage_options=s3)
+    for path in (root / "events").rglob("*.parquet"):
+        store.write(path.relative_to(root / "events").as_posix(), [path.read_bytes()])
+    settings = {name.removeprefix("aws_"): value for name, value in s3.items()}
+    lines = ["[profile analytics]", *(f"aws_{name} = {settings[name]}" for name in settings if "key" in name)]
+    (root / ".aws").mkdir()
+    (root / ".aws" / "config").write_text("\n".join([*lines, f"endpoint_url = {settings['endpoint']}"]))
+    monkeypatch.setenv("HOME", str(root))
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_PROFILE", "analytics")
+
+
 def namespace(root: Path) -> dict[str, Any]:
     """The names that pages use without defining them."""
     table = events()
@@ -93,10 +112,11 @@ def write_table() -> None:
     table.table.append(events())
 
 
-def run_page(page: str, names: dict[str, Any]) -> int:
-    """Run what a page shows, in order; how many snippets it has."""
+def run_page(page: str, names: dict[str, Any], endpoint: str = "") -> int:
+    """Run what a page shows, in order; how many snippets it has. ``endpoint`` stands in for MinIO's."""
     ran = 0
-    for line, language, text in blocks(page):
+    for line, language, shown in blocks(page):
+        text = shown.replace("http://localhost:9000", endpoint or "http://localhost:9000")
         if language == "python":
             # Spark's workers have a current directory of their own.
             absolute = re.sub(r'"(\w+/)"', lambda match: repr(str(Path.cwd() / match[1])), text)
@@ -117,7 +137,8 @@ def run_python(text: str, where: str, names: dict[str, Any]) -> None:
 
 def run_console(text: str, where: str) -> int:
     """Run the ``skipstone`` commands of a block; how many there are."""
-    commands = [line[2:] for line in text.splitlines() if line.startswith("$ skipstone ")]
+    lines = (re.sub(r"^\$ (?:[A-Z_]+=\S+ )*", "$ ", line) for line in text.splitlines())
+    commands = [line[2:] for line in lines if line.startswith("$ skipstone ")]
     for command in commands:
         done = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
         assert done.exit_code == 0, f"{where}: {command}\n{done.output}"

@@ -13,7 +13,15 @@ from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageE
 from skipstone.lake.files import Files
 from skipstone.store.absolute import AbsoluteStore, local_name
 from skipstone.store.local import make_directories
-from skipstone.store.options import StoreOptions, option_name
+from skipstone.store.options import (
+    ICEBERG_NAMES,
+    StoreOptions,
+    canonical_options,
+    option_name,
+    read_duration,
+    s3_location,
+    store_kind,
+)
 from skipstone.store.source import local_path
 
 if TYPE_CHECKING:
@@ -115,12 +123,9 @@ def catalog_errors(catalog: Catalog, name: str) -> Iterator[None]:
 
 
 def static_table(
-    location: str, properties: Mapping[str, Any], options: Mapping[str, Any] | None = None
+    location: str, options: Mapping[str, Any] | None = None, properties: Mapping[str, Any] | None = None
 ) -> Table:
-    """Open a metadata file as a read-only table.
-
-    ``properties`` are passed to pyiceberg, ``options`` to the store that reads the file.
-    """
+    """Open a metadata file as a read-only table, with storage options and pyiceberg properties."""
     check_installed()
     from pyiceberg.io import load_file_io
     from pyiceberg.table import StaticTable
@@ -132,14 +137,14 @@ def static_table(
         # Iceberg does not percent-encode locations, but the user can pass an encoded URI.
         location = os.path.abspath(bare if Path(bare).exists() else local)  # noqa: PTH100
     try:
-        store = AbsoluteStore(location, _options(properties, location, options))
+        store = AbsoluteStore(location, _options(properties or {}, location, options))
         data = Files(store).read_whole(location)
     except ReadError as error:
         error.hint = error.hint or "pass the newest .metadata.json of the table, or its name and a catalog"
         raise
     try:
         metadata = read_metadata(data)
-        io = load_file_io(dict(properties), location)
+        io = load_file_io({**(properties or {}), **storage_properties(options, location)}, location)
     except Exception as error:
         raise CorruptFileError(
             f"table metadata is invalid: {reason(error)}",
@@ -171,44 +176,37 @@ def storage_options(table: Table, options: Mapping[str, Any] | None = None) -> S
 
 
 def _options(properties: Mapping[str, Any], location: str, options: Mapping[str, Any] | None) -> StoreOptions:
-    settings = {str(key): value for key, value in properties.items() if value is not None}
-    translated: dict[str, Any] = {}
-    for theirs, ours in _OPTIONS.items():
-        if theirs in settings:
-            translated.setdefault(ours, str(settings[theirs]))
-    if str(settings.get("s3.endpoint", "")).startswith("http://"):
-        translated["allow_http"] = "true"
-    # Only options that this kind of store accepts.
-    accepted = _ACCEPTED.get(location.partition("://")[0], frozenset())
-    left = accepted - {option_name(name) for name in options or {}}
-    defaults = {ours: value for ours, value in translated.items() if ours in left}
+    kind = store_kind(location)
+    passed = {option_name(name, kind) for name in options or {}}
+    defaults: dict[str, Any] = {}
+    for theirs, (store, ours) in ICEBERG_NAMES.items():
+        value = properties.get(theirs)
+        if value is not None and store == kind and ours not in passed:
+            defaults.setdefault(ours, str(value))
+    if (
+        str(properties.get("s3.endpoint")).startswith("http://")
+        and kind == "AWS"
+        and "allow_http" not in passed
+    ):
+        defaults["allow_http"] = "true"
     return StoreOptions({**defaults, **(options or {})})
 
 
-_OPTIONS = {
-    "s3.endpoint": "endpoint",
-    "s3.access-key-id": "access_key_id",
-    "client.access-key-id": "access_key_id",
-    "s3.secret-access-key": "secret_access_key",
-    "client.secret-access-key": "secret_access_key",
-    "s3.session-token": "session_token",
-    "client.session-token": "session_token",
-    "s3.region": "region",
-    "client.region": "region",
-    "s3.anonymous": "skip_signature",
-    "s3.force-virtual-addressing": "virtual_hosted_style_request",
-    "adls.account-name": "account_name",
-    "adls.account-key": "account_key",
-    "adls.sas-token": "sas_key",
-    "adls.tenant-id": "tenant_id",
-    "adls.client-id": "client_id",
-    "adls.client-secret": "client_secret",
-}
+def storage_properties(options: Mapping[str, Any] | None, location: str) -> dict[str, str]:
+    """The storage options of a location under pyiceberg's names."""
+    kind = store_kind(location)
+    passed = canonical_options(options or {}, location) if kind else {}
+    for name in passed.keys() & {"timeout", "connect_timeout"}:
+        passed[name] = read_duration(passed[name]).total_seconds()
+    return {
+        theirs: str(passed[ours])
+        for theirs, (store, ours) in ICEBERG_NAMES.items()
+        if store == kind and ours in passed and not theirs.startswith("client.")
+    }
+
+
 # Readers that parse a location as a URL end its path here, or drop the character.
 _NOT_IN_LOCATION = frozenset("?#\n\r\t")
-_AZURE = frozenset(ours for theirs, ours in _OPTIONS.items() if theirs.startswith("adls."))
-_S3 = frozenset({*_OPTIONS.values(), "allow_http"} - _AZURE)
-_ACCEPTED = {"s3": _S3, "s3a": _S3, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE, "azure": _AZURE}
 
 
 def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> Catalog:
@@ -260,6 +258,10 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
             f"can't open {what}: {reason(error)}",
             hint="pass pyiceberg properties, a name in its configuration, or a path such as ./warehouse",
         ) from error
+    # pyiceberg reads keys from the environment, but neither endpoint nor region.
+    for ours, value in s3_location().items():
+        if f"client.{ours}" not in catalog.properties:
+            catalog.properties.setdefault(f"s3.{ours}", value)
     return catalog
 
 

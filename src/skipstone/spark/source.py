@@ -139,7 +139,7 @@ def _table(options: ReadOptions) -> Table:
     from skipstone.scan.lake import Table
 
     if options.catalog is None and options.path.endswith(METADATA_FILES):
-        table = static_table(options.path, options.properties, options.storage)
+        table = static_table(options.path, options.storage, options.properties)
     else:
         table = load_table(options.path, open_catalog(options.catalog, make=False, **options.properties))
     return Table(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
-from skipstone.store.options import StoreOptions, carries_credentials, open_obstore, split_uri
+from skipstone.store.options import StoreOptions, carries_credentials, open_obstore, split_uri, store_kind
 from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone_error, stale_error
 from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, split_glob
 
@@ -190,7 +190,7 @@ class ObjectSource:
             return error
         # Failed requests count, unless the client refused to send one.
         self.counter.add(0 if isinstance(error, exceptions.NotSupportedError) else 1, 0)
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
             return (
                 gone_error(self.path)
                 if self._expected
@@ -211,59 +211,114 @@ class ObjectSource:
 
 
 def read_error(error: Exception, path: str) -> ReadError:
-    """Convert a failed request."""
+    """Convert a failed request; the hint names the setting to change."""
     from obstore import exceptions
 
     if isinstance(error, ReadError):
         return error
     text, line = str(error), scrub(error)
-    if isinstance(
-        error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
-    ):
+    denied = PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+    for pattern, message, topic in _FAILURES:
+        if match := pattern.search(text):
+            transient = topic in ("endpoint", "timeout") and _TRANSIENT.search(text) is not None
+            shown = message.format(*(match.groups() or _connection(text)))
+            return ReadError(shown, path=path, hint=_advice(path, topic), transient=transient)
+    if isinstance(error, denied):
         return ReadError("permission denied", path=path, hint=_advice(path, "credentials"))
-    for pattern, message, topic in _ERROR_PATTERNS:
-        if pattern.search(text):
-            transient = _TRANSIENT.search(text) is not None and message is None
-            return ReadError(message or line, path=path, hint=_advice(path, topic), transient=transient)
     return ReadError(line, path=path, transient=_TRANSIENT.search(text) is not None)
 
 
-# Without a message, obstore's own is used.
-_ERROR_PATTERNS: tuple[tuple[re.Pattern[str], str | None, str], ...] = (
-    (
-        re.compile(r"169\.254\.|/latest/(?:api/token|meta-data)|metadata\.google|(?i:no credential)"),
-        "no credentials found",
-        "credentials",
-    ),
-    (re.compile(r"(?s)http://\S+.*builder error"), "plain HTTP is not allowed", "http"),
-    (re.compile(r"PermanentRedirect|status code: 301|AuthorizationHeaderMalformed"), None, "region"),
-    (re.compile(r"NoSuchBucket|Connect|dns error|[Cc]onnection refused"), None, "endpoint"),
+# obstore raises one class for most failures; its message quotes the response, or its HTTP client's error.
+_FAILURES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (re.compile(pattern), message, topic)
+    for pattern, message, topic in (
+        (r"credential provider: (?:\w+: )?(.*)", "can't obtain credentials: {}", "provider"),
+        (
+            r"169\.254\.|/latest/(?:api/token|meta-data)|metadata\.google|(?i:no credential)",
+            "no credentials found",
+            "credentials",
+        ),
+        (r"(?s)http://\S+.*builder error", "plain HTTP is not allowed", "http"),
+        (r"InvalidContentType|CorruptMessage", "endpoint does not use TLS", "https"),
+        (
+            r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)",
+            "TLS certificate of the endpoint is not trusted ({})",
+            "tls",
+        ),
+        (r"region '[\w-]+' is wrong; expecting '([\w-]+)'", "bucket is in another region, {}", "region"),
+        (
+            r"PermanentRedirect|BareRedirect|AuthorizationHeaderMalformed|IllegalLocation|status code: 301",
+            "bucket is in another region",
+            "region",
+        ),
+        (
+            r"NoSuchBucket|InvalidBucketName|ContainerNotFound|specified (?:bucket|container) does not exist",
+            "bucket does not exist",
+            "bucket",
+        ),
+        ("InvalidAccessKeyId", "access key ID is unknown to the store", "key"),
+        ("SignatureDoesNotMatch", "secret access key does not match the access key ID", "secret"),
+        (
+            "ExpiredToken|InvalidToken|TokenRefreshRequired",
+            "session token is invalid or has expired",
+            "token",
+        ),
+        ("RequestTimeTooSkewed", "clock of this machine differs from the store's", "clock"),
+        ("status code: 40[13]", "permission denied", "credentials"),
+        (r"kind: Timeout|operation timed out|deadline has elapsed|TimedOut", "no answer in time", "timeout"),
+        (
+            r"dns error|kind: Connect|[Cc]onnection refused",
+            "can't connect to {0}: {1}",
+            "endpoint",
+        ),
+    )
 )
-_KINDS = {"s3": "AWS", "s3a": "AWS", "gs": "GOOGLE", "http": "", "https": "", "memory": ""}
-_SETTINGS = {
+_ADVICE = {
+    "http": "set {client}_ALLOW_HTTP=true, or allow_http in storage_options, if you trust the endpoint",
+    "https": "use http:// in {endpoint}, with {client}_ALLOW_HTTP=true",
+    "tls": "set root_certificate in storage_options{bundle} to the PEM file of its certificate authority",
+    "region": "set AWS_REGION, or region in storage_options, to the bucket's region",
+    "bucket": "check the bucket name in the URI, and {endpoint}",
+    "endpoint": "check {endpoint}, {client}_PROXY_URL and the network",
+    "timeout": "check {endpoint} and the network, or raise timeout and connect_timeout in storage_options",
+    "key": "check AWS_ACCESS_KEY_ID, AWS_PROFILE and AWS_ENDPOINT_URL, or access_key_id in storage_options",
+    "secret": "check AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or secret_access_key in storage_options",
+    "token": "renew AWS_SESSION_TOKEN and its keys, or remove it, or use AWS_PROFILE, which boto3 renews",
+    "provider": "check AWS_PROFILE, or profile, role_arn and endpoint_url_sts in storage_options",
+    "clock": "set the clock of this machine",
+}
+_CREDENTIALS = {
     "AWS": "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "GOOGLE": "GOOGLE_APPLICATION_CREDENTIALS",
     "AZURE": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
+_ENDPOINTS = {
+    "AWS": "AWS_ENDPOINT_URL or endpoint in storage_options",
+    "GOOGLE": "base_url in storage_options",
+    "AZURE": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
+}
+
+
+def _connection(text: str) -> tuple[str, str]:
+    """The address and reason of a failed connection."""
+    address = re.search(r"https?://[^/\s]+", text)
+    reason = re.search(r"error: \"([^\"]*)\"|message: \"([^\"]*)\"", text)
+    words = (reason[1] or reason[2]).rpartition(": ")[2] if reason else "connection failed"
+    return address[0] if address else "the endpoint", words.lower()
 
 
 def _advice(path: str, topic: str) -> str | None:
     """A hint that names the setting to check."""
-    kind = _KINDS.get(path.partition("://")[0], "AZURE")
+    kind = store_kind(path)
     if not kind:
         return "check the credentials" if topic == "credentials" else None
     if topic == "credentials":
         return (
-            f"set {_SETTINGS[kind]}, or pass storage_options; "
+            f"set {_CREDENTIALS[kind]}, or pass storage_options; "
             "pickled plans carry credentials only with skipstone.with_credentials"
         )
-    if topic == "http":
-        return f"set {kind}_ALLOW_HTTP=true, or allow_http in storage_options, if you trust the endpoint"
-    if kind != "AWS":
-        return None
-    if topic == "region":
-        return "set AWS_REGION, or region in storage_options, to the bucket's region"
-    return "check the bucket name, and AWS_ENDPOINT_URL or endpoint in storage_options"
+    bundle = ", or AWS_CA_BUNDLE," if kind == "AWS" else ""
+    return _ADVICE[topic].format(client=kind, endpoint=_ENDPOINTS[kind], bundle=bundle)
 
 
 # obstore raises one class for all of these; only its message distinguishes them.

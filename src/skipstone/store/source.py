@@ -347,6 +347,8 @@ class FileObjectSource:
 
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
+# Schemes of Hadoop and fsspec.
+_SAME_SCHEMES = {"s3n": "s3", "gcs": "gs", "wasb": "abfs", "wasbs": "abfss"}
 
 
 def open_source(x: SourceLike, *, storage_options: StorageOptions | None = None) -> Source:
@@ -395,8 +397,9 @@ def local_path(name: str) -> str | None:
     if scheme.lower() in _REMOTE:
         return None
     if scheme.lower() != "file":
-        schemes = ", ".join(("file", *_REMOTE))
-        raise ReadError(f"unknown URI scheme {scheme!r}", path=name, hint=f"use one of: {schemes}")
+        same = _SAME_SCHEMES.get(scheme.lower())
+        hint = f"use {same}://" if same else f"use one of: {', '.join(('file', *_REMOTE))}"
+        raise ReadError(f"unknown URI scheme {scheme!r}", path=name, hint=hint)
     # Imported here: urllib.request loads HTTP and TLS, which a local path does not need.
     from urllib.parse import urlsplit
     from urllib.request import url2pathname

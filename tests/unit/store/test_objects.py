@@ -9,7 +9,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from skipstone.errors import ReadError
+from skipstone.errors import ReadError, UsageError
 from skipstone.store.objects import ObjectSource, ObjectVersion
 from skipstone.store.source import ByteRange, open_source
 from skipstone.store.store import open_store
@@ -203,5 +203,5 @@ def test_a_url_with_a_query_is_refused() -> None:
 
 
 def test_an_unknown_option_is_an_error_that_names_the_uri() -> None:
-    with pytest.raises(ReadError, match=r"s3://bucket/f.*no_such_option"):
+    with pytest.raises(UsageError, match=r"s3://bucket/f.*no_such_option"):
         open_source("s3://bucket/f", storage_options={"no_such_option": "1"})

@@ -13,7 +13,7 @@ import pytest
 from obstore.store import S3Store
 
 import skipstone as sk
-from skipstone.errors import ReadError
+from skipstone.errors import ReadError, UsageError
 from skipstone.store.objects import open_obstore
 from skipstone.store.options import StoreOptions, option_name, with_credentials
 
@@ -52,7 +52,7 @@ def count(uri: str, **options: Any) -> int:
 
 
 def refusal(uri: str, **options: Any) -> str:
-    with pytest.raises(ReadError) as info:
+    with pytest.raises((ReadError, UsageError)) as info:
         count(uri, **options)
     return str(info.value)
 
@@ -103,7 +103,7 @@ def test_settings_that_come_later_help(
     assert count(uri) == 2
     assert "plain HTTP" in refusal(uri, storage_options={"allow_http": False})
     monkeypatch.setenv("AWS_ALLOW_HTTP", "perhaps")
-    assert "can't open the store" in refusal(uri)
+    assert "setting AWS_ALLOW_HTTP is not true or false" in refusal(uri)
 
 
 def test_one_environment_shares_one_store(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,12 +175,30 @@ def test_a_profile_of_a_role(
     assert count(uri) == 2
 
 
+def test_a_role_among_the_options(
+    uri: str, s3: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The credentials of role_arn, and not those that assume it, sign requests."""
+    role = {**s3, "role_arn": "arn:aws:iam::123456789012:role/reader", "endpoint_url_sts": s3["aws_endpoint"]}
+    assert count(uri, storage_options=role) == 2
+    assert count(uri, storage_options={**role, "role_session_name": "me"}) == 2
+    wrong = {**role, "endpoint_url_sts": "http://127.0.0.1:9"}
+    assert "127.0.0.1:9" in refusal(uri, storage_options=wrong, retry=sk.RetryPolicy(attempts=1))
+    # Keys of a profile.
+    profiles(home, "[profile dev]\n", "[dev]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    for name in (*KEYS,):
+        role.pop(name)
+    assert count(uri, storage_options={**role, "profile": "dev"}) == 2
+
+
 def test_a_role_without_boto3(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     profiles(home, "[default]\ncredential_process = /bin/false\n")
     monkeypatch.setitem(sys.modules, "boto3", None)
     assert "AWS profile 'default' has no access keys" in refusal("s3://bucket/x")
+    role = {"role_arn": "arn:aws:iam::123456789012:role/reader"}
+    assert "role_arn in storage_options needs boto3" in refusal("s3://bucket/x", storage_options=role)
 
 
 def test_what_a_pickle_keeps_of_options() -> None:
