@@ -32,7 +32,7 @@ PAGES = {
     "docs/lakes.md": 2,
     "docs/predicates.md": 1,
     "docs/pruning.md": 2,
-    "docs/aggregates.md": 7,
+    "docs/aggregates.md": 8,
     "docs/indexes.md": 4,
     "docs/iceberg.md": 2,
 }

@@ -31,6 +31,7 @@ KEPT = (
     "approx_distinct",
     "approx_quantile",
     "histogram",
+    "count_distinct",
 )
 """What an index may hold."""
 SQUARED = 2.0**511
@@ -111,7 +112,7 @@ class Ask:
             return f"{self.kind}({column})"
         if self.kind == "sum" and oracle.family(answers.type(self.path)) == oracle.WHOLE:
             return f"sum({column}::HUGEINT)"
-        if self.kind == "approx_distinct":
+        if self.kind in ("approx_distinct", "count_distinct"):
             return f"count(DISTINCT {column})"
         if self.kind in ("first", "last"):
             answers.name(self.by)
@@ -248,7 +249,7 @@ class Asks:
         type = self.answers.type(path)
         kinds = ["count", "udaf"]
         if is_ordered(type):
-            kinds += ["min", "max", "min", "max", "first", "last", "approx_distinct"]
+            kinds += ["min", "max", "min", "max", "first", "last", "approx_distinct", "count_distinct"]
         if oracle.family(type) != oracle.OTHER:
             kinds = [
                 *kinds,

@@ -18,6 +18,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.predicate import tree
 from tests.property import _aggregate_oracle as oracle
 from tests.property._aggregate_asks import ESTIMATES, KEPT, Ask, Asks
+from tests.property._aggregate_expressions import add_expressions
 from tests.property._aggregate_oracle import Answers, Path, Unanswerable
 from tests.property._aggregate_sets import Chosen, Sets
 from tests.property._lakes import ROW_ID, under, whole
@@ -38,6 +39,8 @@ class Question:
     asks: list[Ask]
     group_by: list[Path]
     chosen: Chosen
+    computed: list[Path]
+    """Expressions, which are functions' columns or keys."""
 
     @property
     def words(self) -> str:
@@ -51,12 +54,16 @@ class Question:
         ids = [p for p in paths if pa.types.is_integer(answers.type(p))]
         ids = [path for path in ids for _ in range(1 + 3 * (path == (ROW_ID,)))]
         sets = Sets(rng, answers, [f.path for f in world.lake.files], ids)
-        asks = Asks(rng, answers, paths, made.nested, KEPT if plain else ())
-        few = [p for p in paths if is_ordered(answers.type(p)) and _distinct(answers, p) <= MOST_GROUPS]
+        computed = add_expressions(rng, answers, paths) if rng.random() < 0.5 else []
+        every = [*paths, *computed]
+        asks = Asks(rng, answers, every, made.nested, KEPT if plain else ())
+        few = [p for p in every if is_ordered(answers.type(p)) and _distinct(answers, p) <= MOST_GROUPS]
         if plain:
-            few = [p for p in few if p[0] in world.lake.partitions]
+            few = [p for p in few if p[0] in world.lake.partitions or p in computed]
         style = rng.choice([0, 0, 0, 1, 1, 2])
-        return cls(asks.some(), rng.sample(few, min(len(few), style)), sets.choose(plain=plain))
+        some, keys = asks.some(), rng.sample(few, min(len(few), style))
+        used = [path for path in computed if path in keys or any(path in (a.path, a.by) for a in some)]
+        return cls(some, keys, sets.choose(plain=plain), used)
 
 
 def _distinct(answers: Answers, path: Path) -> int:

@@ -123,6 +123,7 @@ def run_case(seed: str, made: World, answers: Answers, count: Counter[str]) -> N
     count["cases"] += 1
     count["with sets"] += bool(case.question.chosen.given)
     count["grouped"] += bool(case.question.group_by)
+    count["with expressions"] += bool(case.question.computed)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -155,6 +156,7 @@ def check(count: Counter[str]) -> None:
         assert 0.2 * total < count["questions about some rows"] < total
         assert 0.3 * total < count["with sets"] < total
         assert 0.15 * total < count["grouped"] < total
+        assert 0.1 * total < count["with expressions"] < total
         assert count["streams with steps"] > 0.05 * total
 
 

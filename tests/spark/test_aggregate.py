@@ -105,6 +105,10 @@ def functions() -> list[Any]:
         sk.histogram("f", [-1, 0, 1]),
         sk.first("s", by="ts"),
         sk.last("f", by="i"),
+        sk.count_distinct("zero"),
+        sk.count_distinct("s", "odd"),
+        sk.sum("dec * (1 - dec)"),
+        sk.min("upper(s)"),
         sk.udaf(Spread(), ["f"], name="spread", type=pa.float64()),
     ]
 
@@ -114,6 +118,7 @@ def functions() -> list[Any]:
     [
         (None, {}),
         ("f > 0", {"group_by": ["p", "zero"]}),
+        ("f > 0", {"group_by": ["year(ts) as y", "substr(s, 1, 1)"]}),
         ("s <> 'a'", {"within": BitMap(range(100, 500, 3)), "id_column": "id", "use_cached": False}),
     ],
 )
@@ -189,6 +194,21 @@ SQL |= {
         "max(struct(odd, dec)) filter (where odd is not null).dec",
         sk.last("dec", by="odd"),
     ),
+    **{
+        text: (text, text)
+        for text in (
+            "count(distinct zero)",
+            "count(distinct s, odd)",
+            "sum(dec * (1 - dec))",
+            "sum(dec * (1 - dec) * (2 + dec) * 100000000)",
+            "avg(dec * 2)",
+            "min(upper(s))",
+            "max(year(ts))",
+            "count_if(f > 0)",
+            "sum(f * 2) filter (where s = 'a')",
+            "sum(case when s = 'b' then dec end)",
+        )
+    },
     "approx_distinct(zero)": ("count(distinct zero)", sk.approx_distinct("zero")),
     "approx_distinct(s)": ("count(distinct s)", sk.approx_distinct("s")),
 }
@@ -207,7 +227,13 @@ def close(ours: Any, theirs: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("where", "group_by"),
-    [("true", []), ("id < 0", []), ("id = 7", []), ("s is not null", ["p", "zero"])],
+    [
+        ("true", []),
+        ("id < 0", []),
+        ("id = 7", []),
+        ("s is not null", ["p", "zero"]),
+        ("odd is null", ["year(ts)", "zero * 2"]),
+    ],
 )
 def test_spark_sql_agrees(spark: SparkSession, root: Path, where: str, group_by: list[str]) -> None:
     keys = ", ".join(group_by)
@@ -231,7 +257,12 @@ def test_spark_sql_agrees(spark: SparkSession, root: Path, where: str, group_by:
 
 
 def test_types_of_decimals_are_those_of_spark(spark: SparkSession, root: Path) -> None:
-    frame = spark.read.parquet(str(root)).selectExpr("sum(dec)", "avg(dec)")
+    wide = "cast(dec as decimal(30, 10))"
+    texts = [
+        *("sum(dec)", "avg(dec)", "sum(dec * 2)", "avg(1 - dec)", "sum(dec * dec + 1)"),
+        *(f"max({wide} * {wide})", f"max({wide} + 1.5)", f"max(dec * {wide} * 12)", "max(dec - 1000000000)"),
+    ]
+    frame = spark.read.parquet(str(root)).selectExpr(*texts)
     precise = [(f.dataType.precision, f.dataType.scale) for f in frame.schema]
-    schema = sk.open(root).scan().aggregate(sk.sum("dec"), sk.avg("dec")).schema
+    schema = sk.open(root).scan().aggregate(*texts).schema
     assert [(f.type.precision, f.type.scale) for f in schema] == precise

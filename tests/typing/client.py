@@ -69,6 +69,9 @@ def aggregates(scan: sk.Scan) -> None:
     assert_type(answer.to_pylist(), list[dict[str, Any]])
     for step in answer.stream():
         assert_type(step.covered, float)
+    assert_type(sk.count_distinct("country", "upper(city)"), sk.Aggregate)
+    text = scan.aggregate("sum(a * b) AS c", sk.max(sk.col("a") + 1), group_by={"year": "year(ts)"})
+    assert_type(text, sk.Aggregation)
 
 
 def indexes(lake: sk.Lake, session: SparkSession) -> None:
@@ -170,7 +173,7 @@ def refused(lake: sk.Lake, options: Mapping[str, Any]) -> None:
     lake.scan("a = 1", threads="many")  # type: ignore[arg-type]
     lake.scan().explain(format="xml")  # type: ignore[arg-type]
     lake.scan().count(engine="flink")  # type: ignore[arg-type]
-    lake.scan().aggregate("count")  # type: ignore[arg-type]
+    lake.scan().aggregate(len)  # type: ignore[arg-type]
     lake.scan().aggregate(sk.count(), within="ids", id_column="user_id")  # type: ignore[arg-type]
     lake.index.build(bloom=["a"])  # type: ignore[call-arg]
     lake.index.build(engine=3)  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def _monotone_facts(survey: Survey, column: ComputedColumn, units: Array) -> Col
             return ColumnFacts.unknown(column.type, len(units))
         # Rows are computed in another width than bounds.
         facts = facts.through(Same(column.type))
-    return _with_exact_values(facts)
+    return _with_exact_values(replace(facts, type=column.type))
 
 
 def _with_exact_values(facts: ColumnFacts) -> ColumnFacts:
