@@ -14,10 +14,14 @@ help:  ## list the targets
 
 setup: .venv/.ready  ## create .venv with the locked versions (every other target does it when needed)
 .venv/.ready: pyproject.toml requirements-dev.lock scripts/setup.sh
-	@bash scripts/setup.sh
+	@bash scripts/setup.sh all ready
 
-demo: setup  ## build a lake, ingest through Spark and show what a query skips
-	@$(BIN)/python examples/demo.py
+# The demo needs less: make test adds the rest to the same .venv.
+.venv/.demo: pyproject.toml requirements-dev.lock scripts/setup.sh
+	@bash scripts/setup.sh spark,iceberg demo
+
+demo: .venv/.demo  ## write a lake and a table to demo/, ingest through Spark and show what queries skip
+	@$(BIN)/python examples/demo.py demo
 
 test: check  ## run every check: lint, types, import rules and tests, with samples of the long suites
 	$(PYTEST) -n $(WORKERS) --durations=25 -m "not slow"
@@ -68,5 +72,5 @@ hooks: setup  ## run the checks before every commit
 	$(BIN)/pre-commit install
 
 clean:  ## remove everything that is not in the repository
-	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,9 +1,10 @@
-"""A lake of two million events, a few questions: what is read for an answer, and proof that it is complete.
+"""A tour of the lake of ``skipstone demo``: what is read for an answer, and proof that it is complete.
 
 Then the same from an index, which knows what footers say; sums and averages of which it knows most; a lake
 that Spark writes and asks; and last an Iceberg table whose partitioning changes on the way.
 
-Run it with ``make demo`` or ``python examples/demo.py``. It writes into a temporary directory.
+Run it with ``make demo`` or ``python examples/demo.py DIR``. It writes to ``demo/`` by default, and what it
+writes stays there.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import datetime as dt
 import json
 import math
 import pickle
-import shutil
-import tempfile
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 import skipstone as sk
+from skipstone.cli import demo
 from skipstone.cli.output import drawn, screen
 from skipstone.index.views import build_tree, status_tree
 from skipstone.report.explain import aggregate_tree, scan_tree
@@ -36,64 +36,13 @@ from skipstone.scan.forecast import forecast
 from skipstone.scan.row_view import answer_blocks
 from skipstone.write.views import ingest_tree
 
-ROWS = 2_000_000
-DAYS = 5
-FILES_PER_DAY = 4
-ROWS_PER_GROUP = 25_000
-ROWS_PER_PAGE = 2_500
 INGESTED = 300_000
 INGESTED_FILE = 1_500_000
-SEED = 20_260_101
-COUNTRIES = ["AT", "BR", "CH", "DE", "ES", "FR", "IN", "JP", "NG", "US"]
-
-
-def events() -> pa.Table:
-    """Five days of events: time rises, users come and go, devices are anywhere."""
-    rng = np.random.default_rng(SEED)
-    row = np.arange(ROWS)
-    start = np.datetime64("2026-01-01T00:00:00", "us").astype(np.int64)
-    step = DAYS * 86_400_000_000 // ROWS
-    amount = np.round(rng.gamma(2.0, 20.0, ROWS), 2)
-    # On the first day some amounts got lost.
-    amount[(row < ROWS // DAYS) & (rng.random(ROWS) < 0.001)] = np.nan
-    # Refunds were only possible in the last hours.
-    refund = pa.array(np.round(amount / 2, 2), mask=(row < ROWS * 19 // 20) | (rng.random(ROWS) < 0.7))
-    return pa.table(
-        {
-            "ts": pa.array(start + row * step + rng.integers(0, step, ROWS), pa.timestamp("us", "UTC")),
-            "user_id": row // 40 + rng.integers(0, 2_000, ROWS),
-            "device": pa.array(rng.integers(1, 2**48, ROWS)),
-            "country": pa.array(COUNTRIES).take(pa.array(rng.integers(0, len(COUNTRIES), ROWS))),
-            "path": pa.array([f"/shop/{k // 100:03d}/{k % 100:02d}" for k in range(2_000)]).take(
-                pa.array(row * 1_900 // ROWS + rng.integers(0, 100, ROWS))
-            ),
-            "amount": amount,
-            "refund": refund,
-        }
-    )
-
-
-def write(table: pa.Table, lake: Path) -> None:
-    """Write it as a careful writer would: by day, with page index, small pages, and a bloom filter on ids."""
-    rows = ROWS // DAYS // FILES_PER_DAY
-    for number in range(DAYS * FILES_PER_DAY):
-        folder = lake / f"day=2026-01-{1 + number // FILES_PER_DAY:02d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(
-            table.slice(number * rows, rows),
-            folder / f"part-{number % FILES_PER_DAY}.parquet",
-            row_group_size=ROWS_PER_GROUP,
-            max_rows_per_page=ROWS_PER_PAGE,
-            compression="zstd",
-            write_page_index=True,
-            use_dictionary=["country", "path"],
-            bloom_filter_options={"device": {"ndv": ROWS_PER_GROUP, "fpp": 0.01}},
-        )
 
 
 def questions(table: pa.Table) -> list[tuple[str, str, dict[str, Any]]]:
     """What each question shows, its predicate, and the rest of it."""
-    device = table["device"][ROWS * 3 // 5].as_py()
+    device = table["device"][len(table) * 3 // 5].as_py()
     return [
         (
             "Partitions before footers, then files, row groups and pages",
@@ -180,7 +129,7 @@ def aggregates(folder: Path, table: pa.Table) -> None:
     head("Aggregates: answered from the index, only the edges of the range are read")
     lake = sk.open(folder)
     lake.index.build(engine="local", sums=["amount"])
-    first, last = ROWS // 100, ROWS // 50
+    first, last = len(table) // 100, len(table) // 50
     members = BitMap(range(first, last))
     answer = lake.scan("ts >= '2026-01-02 12:34:00'").aggregate(
         sk.count(), sk.sum("amount"), sk.max("amount"), within=members, id_column="user_id"
@@ -207,7 +156,7 @@ def spark(folder: Path, table: pa.Table) -> None:
         return
     try:
         # Skipstone goes by the data, not by the order in which it comes.
-        order = np.random.default_rng(SEED).permutation(ROWS)[:INGESTED]
+        order = np.random.default_rng(7).permutation(len(table))[:INGESTED]
         report = sk.ingest(
             table.take(pa.array(order)),
             folder,
@@ -235,7 +184,7 @@ def iceberg(warehouse: Path, table: pa.Table, session: Any) -> None:
     """A table by day, then by user as well: appends, an overwrite, and what is skipped in either part."""
     head("Iceberg: a table whose partitioning has changed")
     catalog = sk.catalog(warehouse)
-    shop = catalog.create_table("shop.events", table.schema, partition_by=["day(ts)"], sort_by=["user_id"])
+    shop = catalog.create_table("shop.evolving", table.schema, partition_by=["day(ts)"], sort_by=["user_id"])
     half = len(table) // 2
     sk.ingest(table.slice(0, half), shop, session=session)
     with shop.table.update_spec() as spec:
@@ -253,15 +202,14 @@ def iceberg(warehouse: Path, table: pa.Table, session: Any) -> None:
     print("as many as there were ✓\n")
 
 
-def local(folder: Path) -> pa.Table:
+def local(folder: Path, table: pa.Table) -> None:
     """Write the lake and query, index and aggregate it, without Spark."""
     began = time.perf_counter()
-    table = events()
-    write(table, folder)
+    demo.write_lake(table, folder)
     lake = sk.open(folder)
     total = sum(file.size for file in lake.files)
     took = time.perf_counter() - began
-    print(f"{count(ROWS)} events in {len(lake.files)} files, {size(total)}, written in {took:.1f} s\n")
+    print(f"{count(len(table))} events in {len(lake.files)} files, {size(total)}, written in {took:.1f} s\n")
     before = lake.scan("day = DATE '2026-01-02'").count()
     print(f"{plural(before, 'row')} on the second day, counted from metadata: {size(lake.io.bytes)} read\n")
     for title, where, more in questions(table):
@@ -271,19 +219,24 @@ def local(folder: Path) -> pa.Table:
     index(folder, questions(table)[1][1])
     print(f"all answers with the index: {cost(folder, table, total)}\n")
     aggregates(folder, table)
-    return table
+    # The commands at the end show both ways: without an index, and with one.
+    sk.open(folder).index.drop()
 
 
-def main() -> None:
-    """Write the lake, ask, and prove each answer."""
-    folder = Path(tempfile.mkdtemp(prefix="skipstone-demo-"))
+def main(folder: Path) -> None:
+    """Write the lake, ask, prove each answer, and say what to try next."""
+    began = time.perf_counter()
     try:
-        began = time.perf_counter()
-        spark(folder / "ingested", local(folder / "events"))
-        print(f"{time.perf_counter() - began:.1f} s in all")
-    finally:
-        shutil.rmtree(folder)
+        demo.prepare(folder, replace=True)
+    except sk.SkipstoneError as error:
+        raise SystemExit(f"error: {error}") from None
+    table = demo.events()
+    local(folder / "events", table)
+    spark(folder / "ingested", table)
+    print(f"{demo.write_table(folder)}; {time.perf_counter() - began:.1f} s in all")
+    demo.finish(folder)
+    print(f"\nTry:\n{demo.suggestions(folder)}")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(*sys.argv[1:]) if len(sys.argv) > 1 else Path("demo"))

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Create .venv with everything the tests need, in the versions of requirements-dev.lock, and check for Java 17+.
+# Create .venv with some extras of Skipstone, in the versions of requirements-dev.lock, and check for Java 17+.
+# Usage: setup.sh EXTRAS STAMP; the stamp is the file of .venv that tells make what is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
+extras=${1:-all} stamp=${2:-ready}
 
 "$python" - <<'PY' || { echo "Skipstone needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 import sys
@@ -10,12 +12,12 @@ sys.exit(sys.version_info < (3, 11))
 PY
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-echo "Installing Skipstone and its tools into .venv (a few minutes the first time) ..."
+echo "Installing Skipstone [$extras] into .venv (a few minutes the first time) ..."
 install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
 install --upgrade pip
-install --editable '.[all]' --constraint requirements-dev.lock || {
+install --editable ".[$extras]" --constraint requirements-dev.lock || {
   echo "The locked versions cannot be installed here; installing the newest ones that fit ..." >&2
-  install --editable '.[all]'
+  install --editable ".[$extras]"
 }
 
 java_major() {
@@ -34,4 +36,5 @@ else
   echo "    brew install openjdk@17                          (macOS)" >&2
   echo "or point JAVA_HOME at one, and run make again. Everything but Spark works without it." >&2
 fi
-touch .venv/.ready
+touch ".venv/.$stamp"
+if [ "$stamp" = ready ]; then touch .venv/.demo; fi

@@ -29,6 +29,7 @@ COMMANDS = {
     "snapshots": "tables",
     "index": "index",
     "doctor": "doctor",
+    "demo": "demo",
 }
 """Commands in the order of the help, each with the module that defines it."""
 
