@@ -65,7 +65,8 @@ class ColumnStatistics:
     may_value: bool
     may_nan: bool
     compressed_bytes: int
-    distinct: None = None
+    distinct: int | None = None
+    """Number of values; known if every row group has only one, as in partition columns."""
 
     @property
     def null_count_exact(self) -> bool:
@@ -172,7 +173,7 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
         whole = column.summed(np.zeros_like(survey.owners), 1)
         names.append(".".join(ref.path))
         arrays.append(pa.StructArray.from_arrays(list(by_file.values()), list(by_file)))
-        statistics.append(ColumnStatistics(names[-1], type, **_first(whole)))
+        statistics.append(ColumnStatistics(names[-1], type, **_first(whole), distinct=column.distinct()))
     table = pa.Table.from_arrays(arrays, names)
     size = sum(entry.size for entry in lake.entries)
     rows_left = int(survey.rows.sum() - gone.sum())
@@ -254,6 +255,16 @@ class _ColumnUnits:
         exact = {name: getattr(self.facts, name) & ~touched for name in ("lower_exact", "upper_exact")}
         nulls = np.where(touched & (self.nulls != 0), _UNKNOWN, self.nulls)
         return replace(self, facts=replace(self.facts, **exact), nulls=nulls)
+
+    def distinct(self) -> int | None:
+        """The number of values, if every row group with values has only one."""
+        facts = self.facts.take(np.flatnonzero(self.facts.may_value & (self.rows > 0)))
+        lower, upper = (
+            bound if isinstance(bound, pa.Array) else pa.array(bound) for bound in (facts.lower, facts.upper)
+        )
+        single = np.asarray(pc.equal(lower, upper).fill_null(False))
+        exact = facts.lower_exact & facts.upper_exact & ~facts.may_nan
+        return len(lower.unique()) if (single & exact).all() else None
 
     def summed(self, owners: Array, count: int) -> dict[str, pa.Array]:
         """Aggregate over ``count`` groups of row groups, by field of ColumnStatistics."""

@@ -165,6 +165,7 @@ def statistics_tree(statistics: LakeStatistics) -> ReportNode:
         text("max", lambda column: _bound(column, column.upper, column.upper_exact, "≤")),
         number("nulls", lambda c: "?" if c.null_count is None else count(c.null_count), rank=1),
         number("NaN", lambda column: "possible" if column.may_nan else "", rank=2, optional=True),
+        *fields(number, "distinct@2", optional=True),
         *fields(nbytes, "size=compressed_bytes@1"),
         notes=(_MARKS,) if statistics.columns else (),
         most=_COLUMNS,

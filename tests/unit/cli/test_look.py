@@ -100,6 +100,10 @@ def test_describe(run: Run, hive: Path, events: Path) -> None:
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
     assert rows["id"][:5] == ["id", "int64", "0", "1,399", "0"]
     assert rows["year"][:4] == ["year", "int32", "2,025", "2,026"]
+    # Known where every row group has only one value.
+    found = json.loads(run("describe", hive, "--format", "json").stdout)
+    distinct = {column["name"]: column["distinct"] for column in found["columns"]}
+    assert distinct == {"id": None, "price": None, "name": None, "year": 2, "kind": 2}
     found = json.loads(run("describe", events, "--columns", "name", "--format", "json").stdout)
     (name,) = found["columns"]
     assert (name["lower"], name["upper"], name["null_count"]) == ("n001", "n399", 40)
