@@ -62,8 +62,9 @@ def demo(
 
 
 def suggestions(folder: Path) -> str:
-    """Return the commands to try, one per line."""
-    lines = [command.format(demo=folder) for command in COMMANDS]
+    """Return the commands to try, one per line; without the table's if there is no table."""
+    tabled = (folder / "warehouse").exists()
+    lines = [command.format(demo=folder) for command in COMMANDS if tabled or TABLE not in command]
     if shutil.which("skipstone") is None and Path(".venv/bin/activate").exists():
         lines.insert(0, "source .venv/bin/activate")
     return "\n".join(f"  {line}" for line in lines)

@@ -142,11 +142,11 @@ def _credentials() -> Iterator[Check]:
         found = sorted(name for name, value in os.environ.items() if value and name.startswith(prefix))
         if file and (Path.home() / file).is_file():
             found.append(f"~/{file}")
-        said = ", ".join(found) or "none in the environment"
         if any(map(_CREDENTIAL.search, found)):
-            yield Check(f"{store} credentials", "ok", said)
+            yield Check(f"{store} credentials", "ok", ", ".join(found))
         else:
-            yield Check(f"{store} credentials", "missing", said, fix)
+            others = f"; set: {', '.join(found)}" if found else ""
+            yield Check(f"{store} credentials", "missing", f"none in the environment{others}", fix)
 
 
 # -- one lake ----------------------------------------------------------------------------------
