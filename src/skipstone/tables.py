@@ -21,6 +21,7 @@ from skipstone.iceberg.catalogs import (
 )
 from skipstone.iceberg.create import create_table
 from skipstone.iceberg.metadata import SnapshotInfo
+from skipstone.report import PublicNames
 from skipstone.scan.lake import Table
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import Store, open_root
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
 
 
-class Catalog:
+class Catalog(PublicNames):
     """A catalog of Iceberg tables; [catalog][skipstone.catalog] opens one.
 
     Attributes:

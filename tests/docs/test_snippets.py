@@ -29,7 +29,7 @@ PAGES = {
     "README.md": 9,
     "docs/index.md": 1,
     "docs/start.md": 5,
-    "docs/lakes.md": 2,
+    "docs/lakes.md": 3,
     "docs/predicates.md": 1,
     "docs/pruning.md": 2,
     "docs/aggregates.md": 8,

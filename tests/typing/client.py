@@ -33,6 +33,14 @@ def lakes(where: PredicateLike) -> None:
     lake.scan(pc.field("user_id") == 31000)
     lake.scan(pl.col("user_id") == 31000)
 
+    assert_type(lake.refresh(), sk.Lake)
+    assert_type(lake.head(5), pa.Table)
+    assert_type(scan.head(), pa.Table)
+    lake.scan(columns="user_id")
+    for batch in scan:
+        assert_type(batch, pa.RecordBatch)
+    assert_type(scan.explain("html"), str)
+
     assert_type(scan.count(), int)
     assert_type(scan.count(engine="spark", master="local[2]"), int)
     assert_type(scan.explain(analyze=True, format="html"), str)

@@ -35,9 +35,11 @@ from skipstone.engine.jobs import EngineOptions, check_engine, engine_context
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
 from skipstone.predicate.tree import Expr
+from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake
+from skipstone.scan.options import explain_options
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import Log
 
@@ -87,7 +89,7 @@ class AggregatePlan:
         return [states for answer in self.metadata.measures for states in answer.states]
 
 
-class Aggregation:
+class Aggregation(PublicNames):
     """Aggregates of the rows of a scan; the answer is computed once, when it is first used.
 
     ``answer["sum(amount)"]`` is one value, or a list with one value for each group.
@@ -256,26 +258,24 @@ class Aggregation:
             run=self._run,
         )
 
-    def explain(self, analyze: bool = False, format: ReportFormat = "text") -> str:
+    def explain(self, analyze: bool | ReportFormat = False, format: ReportFormat = "text") -> str:
         """Describe which answers come from metadata, what is read, and why.
 
         Args:
-            analyze: Also compute the answer, and report rows, requests, bytes and times.
-            format: ``"text"``, ``"json"`` or ``"html"``.
+            analyze: Also compute the answer, and report rows, requests, bytes and times. The only argument
+                can also be a format.
+            format: ``"text"``, ``"json"`` or ``"html"``. A notebook shows text and HTML as a drawing.
         """
-        from skipstone.report import render
-        from skipstone.scan.scan import check_format
-
-        check_format(format)
-        if analyze:
+        run, chosen = explain_options(analyze, format)
+        if run:
             self.to_arrow()
-        return render(self.trace, format, f"Aggregation of {self.trace.scan.lake}")
+        return explanation(self.trace, chosen, f"Aggregation of {self.trace.scan.lake}")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
         from skipstone.scan.row_view import answer_tree
+        from skipstone.scan.views import html_of
 
-        return to_html(answer_tree(self.to_arrow(), self.bounds, self.trace))
+        return html_of(self, lambda self: answer_tree(self.to_arrow(), self.bounds, self.trace))
 
     def __repr__(self) -> str:
         names = ", ".join(aggregate.name for aggregate in self._question.aggregates)

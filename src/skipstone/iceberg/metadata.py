@@ -27,6 +27,7 @@ from pyiceberg.table.update import SetStatisticsUpdate
 from skipstone.errors import CorruptFileError, UsageError
 from skipstone.iceberg.manifests.avro import gunzip, most_unpacked, unzstd
 from skipstone.iceberg.schema import walk_fields
+from skipstone.report import Reported
 
 T = TypeVar("T")
 
@@ -202,6 +203,13 @@ class SnapshotInfo:
     """Whether it is the table's current snapshot."""
 
 
+class SnapshotTuple(tuple[SnapshotInfo, ...], Reported):
+    """Snapshots that ``str()`` and notebooks show as a table."""
+
+    __slots__ = ()
+    view = "skipstone.inspection.views:snapshot_tuple_tree"
+
+
 def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
     """All snapshots in the metadata, oldest first."""
     names: dict[int, list[str]] = {}
@@ -221,7 +229,7 @@ def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
         )
         for snapshot in metadata.snapshots
     ]
-    return tuple(sorted(snapshots, key=lambda one: (one.sequence, one.at, one.id)))
+    return SnapshotTuple(sorted(snapshots, key=lambda one: (one.sequence, one.at, one.id)))
 
 
 @dataclass(frozen=True, slots=True)

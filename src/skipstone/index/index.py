@@ -18,6 +18,7 @@ from skipstone.errors import (
 from skipstone.index.container import BadIndex
 from skipstone.lake.files import Files
 from skipstone.lake.records import FOLDER, index_root
+from skipstone.report import PublicNames
 from skipstone.store.store import ListedFile, Store
 
 # Building and opening are imported where they are used: most lakes have no index.
@@ -39,7 +40,7 @@ DEFAULT_COLUMNS: Final = 32
 """Number of columns that are indexed by default: the first ones with an ordered type."""
 
 
-class LakeIndex:
+class LakeIndex(PublicNames):
     """The index of a lake, as ``lake.index``: build, refresh, inspect and drop it.
 
     An index never changes an answer. Entries of files that have changed are ignored, and so are damaged
@@ -54,6 +55,13 @@ class LakeIndex:
         4
         >>> lake.index.drop()
     """
+
+    _internal = frozenset(
+        {
+            *("access", "changed", "coverage", "distrust", "kinds", "manifests", "pin"),
+            *("recorded", "store", "with_lake_names"),
+        }
+    )
 
     def __init__(
         self,
@@ -393,7 +401,8 @@ class LakeIndex:
         return [(path, type) for path, type in leaves if names.count(path) == 1]
 
     def _paths(self, names: Iterable[str], types: Mapping[Path, pa.DataType], what: str) -> tuple[Path, ...]:
-        if isinstance(names, str) or not isinstance(names, Iterable):
+        names = (names,) if isinstance(names, str) else names
+        if not isinstance(names, Iterable):
             raise UsageError(f"{what} must be a list of column names, got {names!r}")
         by_name = {".".join(path): path for path in types}
         paths: list[Path] = []

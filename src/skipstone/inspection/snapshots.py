@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -79,13 +80,17 @@ class TableList(Reported):
 
 def list_snapshots(table: Table) -> SnapshotList:
     """Return the snapshots of a table."""
-    entries = tuple(snapshot_entry(snapshot, table) for snapshot in table.snapshots())
+    entries = tuple(snapshot_entry(snapshot, ref_types(table)) for snapshot in table.snapshots())
     return SnapshotList(table.name, table.uri, table.metadata.current_snapshot_id, entries)
 
 
-def snapshot_entry(snapshot: SnapshotInfo, table: Table) -> SnapshotEntry:
+def ref_types(table: Table) -> dict[str, str]:
+    """Return whether each name is a branch or a tag."""
+    return {name: str(ref.snapshot_ref_type.value) for name, ref in table.metadata.refs.items()}
+
+
+def snapshot_entry(snapshot: SnapshotInfo, types: Mapping[str, str]) -> SnapshotEntry:
     """Return one snapshot with its branches, tags and numbers."""
-    refs = table.metadata.refs
 
     def number(key: str) -> int | None:
         text = snapshot.summary.get(key, "")
@@ -99,7 +104,7 @@ def snapshot_entry(snapshot: SnapshotInfo, table: Table) -> SnapshotEntry:
         snapshot.operation or None,
         snapshot.schema_id,
         snapshot.current,
-        tuple(SnapshotRef(name, str(refs[name].snapshot_ref_type.value)) for name in snapshot.refs),
+        tuple(SnapshotRef(name, types.get(name, "")) for name in snapshot.refs),
         number("added-data-files"),
         number("deleted-data-files"),
         number("added-records"),

@@ -11,7 +11,7 @@ import numpy as np
 from skipstone.core.evidence import Array
 from skipstone.inspection.file import overall
 from skipstone.inspection.lake import FileSizes, LakeColumn, measure_sizes
-from skipstone.inspection.snapshots import SnapshotEntry, snapshot_entry
+from skipstone.inspection.snapshots import SnapshotEntry, ref_types, snapshot_entry
 from skipstone.prune.clustering import clustering
 from skipstone.report import Reported
 from skipstone.report.json import record
@@ -159,7 +159,7 @@ def inspect_table(table: Table) -> TableInspection:
         properties=dict(metadata.properties),
         requests=io.requests,
         bytes_read=io.bytes,
-        entry=None if pinned is None else snapshot_entry(pinned, table),
+        entry=None if pinned is None else snapshot_entry(pinned, ref_types(table)),
     )
 
 

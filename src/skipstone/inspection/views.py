@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from skipstone.index.results import IndexStatus
 from skipstone.inspection.doctor import Diagnosis
 from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn
 from skipstone.inspection.lake import LakeColumn, LakeInspection, LakeSchema
-from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList
+from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList, snapshot_entry
 from skipstone.inspection.table import TableInspection
 from skipstone.prune.clustering import Clustering, Layout
 from skipstone.report.node import (
@@ -33,6 +34,9 @@ from skipstone.report.node import (
 )
 from skipstone.report.units import ago, cost, count, percent, phrase, plural, share, size, spark
 from skipstone.scan import views as scan_views
+
+if TYPE_CHECKING:
+    from skipstone.iceberg.metadata import SnapshotInfo
 
 _STYLES = {Layout.SORTED: "kept", Layout.CLUSTERED: "kept", Layout.OVERLAPPING: "warn", Layout.RANDOM: "bad"}
 _CHECKED = {"ok": "kept", "warn": "warn", "missing": "bad"}
@@ -374,12 +378,21 @@ def _binary(power: int) -> str:
 # -- snapshots ---------------------------------------------------------------------------------
 
 
+def snapshot_tuple_tree(snapshots: Sequence[SnapshotInfo]) -> ReportNode:
+    """A line per snapshot of a table."""
+    return _snapshots([snapshot_entry(one, {}) for one in snapshots])
+
+
 def snapshots_tree(listed: SnapshotList) -> ReportNode:
     """A line per snapshot, with the changes that its summary records."""
-    if not listed.snapshots:
+    return _snapshots(listed.snapshots)
+
+
+def _snapshots(entries: Sequence[SnapshotEntry]) -> ReportNode:
+    if not entries:
         return ReportNode(body=(Text("the table has no snapshots"),))
     snapshots = table(
-        listed.snapshots,
+        entries,
         number("snapshot", lambda one: (f"* {one.id}", "kept") if one.current else str(one.id)),
         TableColumn("committed (UTC)", lambda one: _when(one.at)),
         text("operation", lambda one: one.operation, rank=1),

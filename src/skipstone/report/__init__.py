@@ -13,10 +13,22 @@ if TYPE_CHECKING:
     from skipstone.report.node import ReportNode
 
 
-class Reported:
+class PublicNames:
+    """An object whose ``dir()`` lists only what users call."""
+
+    __slots__ = ()
+    _internal: ClassVar[frozenset[str]] = frozenset()
+    """Names without an underscore that other packages use, and users don't."""
+
+    def __dir__(self) -> list[str]:
+        return sorted({name for name in super().__dir__() if name[0] != "_"} - self._internal)
+
+
+class Reported(PublicNames):
     """A result with a view: text for ``str()``, HTML for notebooks, and its data for ``to_json()``."""
 
     __slots__ = ()
+    _internal = frozenset({"view", "width", "json_names", "json_also"})
     view: ClassVar[str]
     """Module and function of the view, which is loaded when the result is shown."""
     width: ClassVar[int | None] = None
@@ -40,6 +52,23 @@ def tree_of(result: Reported) -> ReportNode:
     module, _, name = result.view.partition(":")
     tree: ReportNode = getattr(importlib.import_module(module), name)(result)
     return tree
+
+
+class Drawing(str):
+    """The text of a result; notebooks show the result as HTML."""
+
+    __slots__ = ("result",)
+    result: Reported
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
+
+def explanation(result: Reported, format: str, title: str) -> str:
+    """Draw what ``explain`` returns."""
+    drawn = Drawing(render(result, format, title))
+    drawn.result = result
+    return drawn if format != "json" else str(drawn)
 
 
 def render(result: Reported, format: str, title: str = "") -> str:

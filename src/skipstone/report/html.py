@@ -218,7 +218,8 @@ def _cell(cell: Cell, column: TableColumn) -> Markup:
     shown = shorten(clean(text), _LONGEST_CELL)
     if style == "code":
         return tag("td", tag("div", tag("code", shown), cls="clip"), cls="wide")
-    return tag("td", shown, cls=phrase("number" if column.right else "", style, by=" ") or None)
+    full = {"title": shown} if style == "short" else {}
+    return tag("td", shown, cls=phrase("number" if column.right else "", style, by=" ") or None, **full)
 
 
 _DRAW: dict[type[Block], Callable[[Any], Markup]] = {

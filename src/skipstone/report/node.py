@@ -47,7 +47,8 @@ class Bar:
 
 
 Styled = tuple[str, str]
-"""A string and its style: bold, dim, code, kept, known, dropped, warn or bad."""
+"""A string and its style: bold, dim, code, firm (on one line), short (cut to one line), kept, known,
+dropped, warn or bad."""
 Cell = str | Styled | Bar
 CellOf = Callable[[Any], Any]
 """Makes a cell from a record; a number is formatted, None is a missing value, and other values are texts."""

@@ -33,7 +33,7 @@ _TOP_ITEMS = 5
 _GAP = 2
 _STEM = 6
 _COLORS = {"kept": "green", "known": "cyan", "dropped": "bright_black", "warn": "yellow", "bad": "red"}
-_PLAIN = ("", "code")
+_PLAIN = ("", "code", "firm", "short")
 
 Line = list[Styled]
 """Pieces of a line and their styles."""

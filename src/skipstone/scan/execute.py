@@ -29,6 +29,7 @@ from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
 from skipstone.parquet.slice import SlicePart, pool_for_much
 from skipstone.parquet.slice.columns import taken
+from skipstone.report import PublicNames
 from skipstone.report.trace import Run, ScanTrace
 from skipstone.scan.parts import (
     Growth,
@@ -87,7 +88,7 @@ def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
     return Execution(plan.with_columns(columns))
 
 
-class Execution:
+class Execution(PublicNames):
     """The result of a plan; each method reads the rows again.
 
     Examples:
@@ -98,6 +99,7 @@ class Execution:
     """
 
     __slots__ = ("_ran", "plan")
+    _internal = frozenset({"plan", "read_all"})
 
     def __init__(self, plan: ScanPlan) -> None:
         self.plan = plan

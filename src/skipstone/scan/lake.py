@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.snapshot import FileEntry, Snapshot
 from skipstone.prune.survey import Footers, Survey, SurveyPart
+from skipstone.report import PublicNames
+from skipstone.report.units import plural
 from skipstone.scan.options import DEFAULT, Materialise, Route, ScanOptions, scan_options
 from skipstone.scan.scan import Scan
 from skipstone.store.cache import Cache
@@ -43,8 +45,12 @@ _SURVEYS = 4
 T = TypeVar("T")
 
 
-class Lake:
+class Lake(PublicNames):
     """A directory of Parquet files, or one file, at one version; [open][skipstone.open] opens it.
+
+    A notebook shows its schema and layout. ``len(lake)`` is the number of rows if it is known without opening
+    files, from an index that covers all of them or from the snapshot of a table. Otherwise it raises a
+    TypeError, and ``lake.scan().count()`` opens the footers.
 
     Examples:
         >>> import skipstone as sk
@@ -52,6 +58,13 @@ class Lake:
         >>> lake.scan("event_id = 7").to_arrow()["country"].to_pylist()
         ['SE']
     """
+
+    _internal = frozenset(
+        {
+            *("access", "at", "entries", "footers", "pinned", "plans"),
+            *("query_schema", "remembered", "survey", "surveyed"),
+        }
+    )
 
     pinned: Snapshot
     """The snapshot; ``refresh`` replaces it, together with its caches."""
@@ -95,31 +108,45 @@ class Lake:
             self.index.pin(snapshot)
             self._keep(snapshot)
 
-    def refresh(self) -> None:
-        """List the files again; existing scans keep the version they started with.
+    def refresh(self) -> Self:
+        """List the files again and return the lake; existing scans keep the version they started with.
 
         Examples:
             >>> import skipstone as sk
             >>> lake = sk.open("events")
-            >>> version = lake.version
-            >>> lake.refresh()
-            >>> lake.version == version
-            True
+            >>> lake.refresh().scan().count()
+            1000
         """
         self._relist(None)
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restored, (type(self), self.pinned, self._index_root, self.index.changed))
 
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self.entries)
-        return f"{type(self).__name__}({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
+        return f"{type(self).__name__}({self.uri!r}, {plural(len(self.entries), 'file')}, {size:,} bytes)"
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
-        from skipstone.scan.views import lake_tree
+        from skipstone.scan.views import html_of, lake_tree
 
-        return to_html(lake_tree(self))
+        return html_of(self, lake_tree)
+
+    def __len__(self) -> int:
+        rows = self._metadata_rows()
+        if rows is None:
+            raise TypeError(
+                "the number of rows is not known before footers are read; use lake.scan().count()"
+            )
+        return rows
+
+    def _metadata_rows(self) -> int | None:
+        coverage = self.index.coverage
+        covered = 0 if coverage is None else coverage.covered
+        return len(self.scan()) if covered == len(self.entries) else None
+
+    def __bool__(self) -> bool:
+        return True
 
     # -- files and schema --------------------------------------------------------------------
 
@@ -244,6 +271,16 @@ class Lake:
         )
         return Scan(lake, where, columns, limit, order_by, chosen)
 
+    def head(self, n: int = 10) -> pa.Table:
+        """Return the first rows as an Arrow table.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").head(2)["event_id"].to_pylist()
+            [0, 1]
+        """
+        return self.scan().head(n)
+
     def at(self, snapshot: SnapshotLike) -> Lake:  # noqa: ARG002
         """Return the lake at another snapshot; only tables have several."""
         raise UsageError("a directory has no snapshots", path=self.uri, hint="refresh the lake instead")
@@ -331,6 +368,7 @@ class Table(Lake):
         ('db.events', 1, 10)
     """
 
+    _internal = Lake._internal - {"at"} | {"delete_inventory", "file_facts", "inventory", "keep_manifests"}
     pinned: TableSnapshot
 
     def __init__(
@@ -396,8 +434,14 @@ class Table(Lake):
         return self.pinned.snapshot_id
 
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """Return all snapshots in the metadata, oldest first."""
+        """Return all snapshots in the metadata, oldest first; a notebook shows them as a table."""
         return self.pinned.snapshots()
+
+    def _metadata_rows(self) -> int | None:
+        summary = next((one.summary for one in self.snapshots() if one.id == self.snapshot), {})
+        rows = summary.get("total-records", "0" if self.snapshot is None else "")
+        undeleted = self.snapshot is None or summary.get("total-delete-files") == "0"
+        return int(rows) if undeleted and rows.isdecimal() else None
 
     @property
     def iceberg_schema(self) -> Schema:

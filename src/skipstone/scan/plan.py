@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import xxhash
@@ -24,7 +24,9 @@ from skipstone.lake.snapshot import AntiJoin
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
+from skipstone.report import PublicNames
 from skipstone.report.trace import Hints, ScanTrace
+from skipstone.report.units import plural
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.projection import Order, Projection, resolve
 from skipstone.store.store import ListedFile
@@ -111,7 +113,7 @@ _DERIVED = ("digest", "filter", "compiled")
 
 
 @dataclass(frozen=True, eq=False)
-class ScanPlan:
+class ScanPlan(PublicNames):
     """The rows to read of each file, the predicate to test on them, and the columns to return.
 
     A plan is immutable, can be pickled, and is compared and hashed by its content. Plans of the same version
@@ -125,6 +127,21 @@ class ScanPlan:
         >>> sk.execute(both).to_arrow().num_rows
         3
     """
+
+    _internal: ClassVar[frozenset[str]] = frozenset(
+        {
+            "changed",
+            "compiled",
+            "digest",
+            "files",
+            "filter",
+            "hints",
+            "part",
+            "projection",
+            "sample",
+            "schemas",
+        }
+    )
 
     lake: str
     version: str
@@ -302,6 +319,16 @@ class ScanPlan:
         build = lambda: _combined_trace(combined, self.trace, other.trace)  # noqa: E731
         return combined.changed(trace=LazyTrace(self.hints, build))
 
+    def sample(self, rows: int) -> ScanPlan:
+        """A plan that tests no more than ``rows`` rows."""
+        tasks: list[Task] = []
+        for task in self.tasks:
+            taken = task.rows.take(rows)
+            if not taken.is_empty:
+                tasks.append(replace(task, rows=taken, proven=task.proven & taken))
+            rows -= len(taken)
+        return self.changed(tasks=tuple(tasks))
+
     def limited(self, limit: int | None) -> ScanPlan:
         """Return the plan with a limit."""
         cut = apply_limit(self, limit)
@@ -341,7 +368,8 @@ class ScanPlan:
 
     def __repr__(self) -> str:
         what = f" where {self.predicate}" if self.predicate is not None else ""
-        return f"ScanPlan({self.lake}{what}: {self.rows:,} rows in {len(self.tasks):,} files)"
+        rows, files = plural(self.rows, "row"), plural(len(self.tasks), "file")
+        return f"ScanPlan({self.lake}{what}: {rows} in {files})"
 
     def __str__(self) -> str:
         return str(self.trace)

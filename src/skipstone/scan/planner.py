@@ -83,12 +83,7 @@ def _restrict(lake: Lake, columns: Iterable[str | ColumnHandle] | None, domain: 
     """The domain of the named columns only."""
     if columns is None or domain.is_none:
         return domain
-    if isinstance(columns, str):
-        raise UsageError(
-            f"columns must be a list of names, got {columns!r}",
-            hint="pass a list of names or sk.ColumnHandle objects",
-        )
-    names = {str(column) for column in columns}
+    names = {columns} if isinstance(columns, str) else {str(column) for column in columns}
     for name in sorted(names):
         if name.partition(".")[0] not in lake.schema.names and name not in lake.schema.names:
             raise UnknownColumnError(

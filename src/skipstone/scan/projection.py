@@ -82,6 +82,7 @@ def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: b
             message = "files have more than one column of this name"
             raise SchemaError(message, column=name, hint="list the columns to read in columns=")
         return Projection(tuple((name,) for name in schema.names), schema)
+    columns = (columns,) if isinstance(columns, str) else columns
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise UsageError(f"columns must be a list of column names, got {columns!r}")
     repeated = _repeated(columns)

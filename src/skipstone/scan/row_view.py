@@ -50,11 +50,11 @@ def _column(field: pa.Field, cells: Sequence[Cell]) -> TableColumn:
     """Strings may be cut, and the names of all columns; numbers and times may not."""
     type = plain_type(field.type)
     if _may_be_cut(type):
-        return text(field.name, least=_LEAST)
+        return text(field.name, least=_LEAST, style="short")
     types = pa.types
     right = types.is_integer(type) or types.is_floating(type) or types.is_decimal(type)
     least = max(_widest(cells), _SHORTEST)
-    return TableColumn(field.name, right=bool(right or types.is_duration(type)), least=least)
+    return TableColumn(field.name, right=bool(right or types.is_duration(type)), least=least, style="firm")
 
 
 def _widest(cells: Sequence[Cell]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ import pyarrow as pa
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
 from skipstone.errors import UsageError
 from skipstone.predicate import predicate as to_predicate
+from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import ScanTrace
 from skipstone.scan.execute import Execution, count_on, count_rows, execute
-from skipstone.scan.options import ScanOptions
+from skipstone.scan.options import ScanOptions, explain_options
 from skipstone.scan.plan import ScanPlan, checked_limit
 from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import parse_order, resolve
@@ -39,20 +40,25 @@ if TYPE_CHECKING:
     )
 
 
-class Scan:
+class Scan(PublicNames):
     """A lazy query on a lake: results are read on request; see [Lake.scan][skipstone.Lake.scan].
 
     A scan exports an Arrow stream, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")`` and
-    ``pyarrow.table(scan)`` read it.
+    ``pyarrow.table(scan)`` read it. ``for batch in scan`` reads Arrow batches. A notebook shows the first
+    rows and what is skipped. ``len(scan)`` is the number of rows if metadata proves it; if rows must be read
+    to tell, it raises a TypeError, and ``scan.count()`` counts them.
 
     Examples:
         >>> import skipstone as sk
-        >>> scan = sk.open("events").scan("country = 'DE' and event_id < 10", columns=["event_id"])
+        >>> scan = sk.open("events").scan("country = 'DE' and event_id < 10", columns="event_id")
         >>> scan.count(), scan.to_arrow()["event_id"].to_pylist()
         (3, [0, 4, 8])
+        >>> sum(batch.num_rows for batch in scan), len(sk.open("events").scan())
+        (3, 1000)
     """
 
     __slots__ = ("_query", "lake")
+    _internal = frozenset({"is_planned"})
 
     def __init__(
         self,
@@ -66,7 +72,8 @@ class Scan:
         self.lake = lake
         limit = checked_limit(limit)
         order = _as_tuple(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
-        names = _as_tuple(columns, "columns", "give a list of column names")
+        names = (columns,) if isinstance(columns, str) else columns
+        names = _as_tuple(names, "columns", "give a list of column names")
         text = where if isinstance(where, str) or where is None else to_predicate(where)
         self._query = (text, names, limit, order, options)
 
@@ -95,6 +102,12 @@ class Scan:
         plan: ScanPlan = self.lake.plans.get_or_make(key, make)
         return plan
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether the plan is cached."""
+        *query, options = self._query
+        return self.lake.plans.get((*query, id(options))) is not None
+
     def _question(self) -> Question:
         where, columns, limit, order, options = self._query
         sensitive, schema = options.case_sensitive, self.lake.schema
@@ -114,7 +127,7 @@ class Scan:
 
     def explain(
         self,
-        analyze: bool = False,
+        analyze: bool | ReportFormat = False,
         format: ReportFormat = "text",
         *,
         session: SparkSession | None = None,
@@ -123,8 +136,9 @@ class Scan:
         """Describe what the scan reads, what it skips, and why.
 
         Args:
-            analyze: Also run the scan, and report rows, requests, bytes and times.
-            format: ``"text"``, ``"json"`` or ``"html"``.
+            analyze: Also run the scan, and report rows, requests, bytes and times. The only argument can also
+                be a format, as in ``scan.explain("html")``.
+            format: ``"text"``, ``"json"`` or ``"html"``. A notebook shows text and HTML as a drawing.
             session: A Spark session; the report then names the route that ``to_spark`` takes.
             route: The route to report on, as for ``to_spark``.
 
@@ -140,16 +154,14 @@ class Scan:
             ├─ pages       ████░░░░░░░░░░░░░░░░  kept 1 of 5 (20 %), 50 rows
             ...
         """
-        from skipstone.report import render
-
-        check_format(format)
-        trace = self._explained(analyze)
+        run, chosen = explain_options(analyze, format)
+        trace = self._explained(run)
         if session is not None:
             from skipstone.spark.frames import route_of, stored_spark_schema
 
             stored = stored_spark_schema(self.lake)
             trace = replace(trace, spark=route_of(self.plan(), session, route, stored=stored).use)
-        return render(trace, format, f"Scan of {trace.lake}")
+        return explanation(trace, chosen, f"Scan of {trace.lake}")
 
     def _explained(self, analyze: bool) -> ScanTrace:
         from skipstone.scan.forecast import forecast
@@ -180,6 +192,34 @@ class Scan:
             ['DE', 'FR', 'US']
         """
         return self.execute().to_arrow()
+
+    def head(self, n: int = 10) -> pa.Table:
+        """Return the first rows as an Arrow table: ``n`` rows, or fewer if fewer match.
+
+        Without ``order_by`` these can be any matching rows, as with ``limit``.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").scan("country = 'DE'").head(3)["event_id"].to_pylist()
+            [0, 4, 8]
+        """
+        where, columns, limit, order, options = self._query
+        most = checked_limit(n)
+        limit = most if limit is None or most is None else min(limit, most)
+        return Scan(self.lake, where, columns, limit, order, options).to_arrow()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.execute().to_batches()
+
+    def __len__(self) -> int:
+        # list() asks for the length before it iterates: a count must not read the rows a first time.
+        plan = self.plan()
+        if plan.residual is not None:
+            raise TypeError("the number of rows is not known before they are read; use scan.count()")
+        return plan.rows if plan.limit is None else min(plan.rows, plan.limit)
+
+    def __bool__(self) -> bool:
+        return True
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a stream of Arrow batches, which reads no further than it is consumed.
@@ -380,13 +420,9 @@ class Scan:
         return f"Scan({', '.join([self.lake.uri, *filter(None, parts)])})"
 
     def _repr_html_(self) -> str:
-        return self.plan()._repr_html_()
+        from skipstone.scan.views import html_of, preview_tree
 
-
-def check_format(format: str) -> None:
-    """Check the format of ``explain``."""
-    if format not in ("text", "json", "html"):
-        raise UsageError(f"unknown format {format!r}", hint="use text, json or html")
+        return html_of(self, preview_tree)
 
 
 def _as_tuple(value: Any, what: str, hint: str) -> Any:

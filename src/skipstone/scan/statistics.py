@@ -31,6 +31,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 from skipstone.report import Reported
+from skipstone.report.units import plural
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
@@ -141,13 +142,13 @@ class LakeStatistics(Reported):
         }
 
     def __repr__(self) -> str:
-        size = f"{self.rows:,} rows, {self.file_count:,} files, {self.bytes:,} bytes"
+        size = f"{plural(self.rows, 'row')}, {plural(self.file_count, 'file')}, {self.bytes:,} bytes"
         return f"LakeStatistics({self.lake!r}, {size}, {len(self.columns)} columns)"
 
 
 def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeStatistics:
     """Statistics of the named columns, or of all; reads every footer."""
-    if columns is not None and not isinstance(columns, list | tuple):
+    if columns is not None and not isinstance(columns, str | list | tuple):
         raise UsageError(f"columns must be a list of column names, got {columns!r}")
     survey = lake.survey(np.arange(len(lake.entries)))
     deletions = lake.pinned.deletions(range(survey.count))
@@ -184,7 +185,8 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
     if columns is None:
         yield from (ColumnRef((field.name,), field.type) for field in schema)
         return
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    columns = (columns,) if isinstance(columns, str) else columns
+    if not all(isinstance(name, str) for name in columns):
         raise UsageError(f"columns must be a list of column names, got {columns!r}")
     binder = Binder(schema)
     for name in dict.fromkeys(columns):

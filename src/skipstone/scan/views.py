@@ -20,13 +20,15 @@ lake/events  user_id = 42
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from skipstone.core.judge import Verdict
-from skipstone.report.explain import EVERY_ROW, cause_name
+from skipstone.report.explain import EVERY_ROW, cause_name, scan_tree
+from skipstone.report.html import to_html
 from skipstone.report.node import (
     MISSING,
     Bar,
@@ -44,12 +46,17 @@ from skipstone.report.node import (
     text,
 )
 from skipstone.report.units import count, duration, percent, plural, size, some, span_text
+from skipstone.scan.execute import execute
 from skipstone.scan.formats import type_name
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
+from skipstone.scan.row_view import row_table
 from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
+    from skipstone.scan.scan import Scan
+
+T = TypeVar("T")
 
 _VERDICTS = {Verdict.NONE: "dropped", Verdict.SOME: "kept", Verdict.ALL: "kept whole"}
 _STYLES = {Verdict.NONE: "bad", Verdict.SOME: "kept", Verdict.ALL: "kept"}
@@ -190,15 +197,71 @@ def lake_tree(lake: Lake) -> ReportNode:
         TableColumn("", lambda f: "partition" if f.name in partitions else "", style="known", optional=True),
         most=_COLUMNS,
     )
-    return ReportNode(lake.uri, _files(lake), body=(Text(f"version {lake.version}", "dim"), columns))
+    return ReportNode(getattr(lake, "name", lake.uri), body=(Facts(list(_layout(lake))), columns))
 
 
-def _files(lake: Lake) -> str:
+def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
     """Files and bytes of a lake; for a table, files and rows from the summary of its snapshot."""
     from skipstone.scan.lake import Table
 
-    if not isinstance(lake, Table):
-        return f"{plural(len(lake.entries), 'file')}, {size(sum(entry.size for entry in lake.entries))}"
-    summary = next((one.summary for one in lake.snapshots() if one.id == lake.snapshot), {})
-    files, rows = (summary.get(key, "?") for key in ("total-data-files", "total-records"))
-    return f"snapshot {lake.snapshot} (data files: {files}, rows: {rows})"
+    if isinstance(lake, Table):
+        snapshot = next((one for one in lake.snapshots() if one.id == lake.snapshot), None)
+        yield "location", lake.uri
+        yield "snapshot", f"{snapshot.id}, {snapshot.at:%Y-%m-%d %H:%M:%S} UTC" if snapshot else "none yet"
+        for name, key in (
+            ("data files", "data-files"),
+            ("delete files", "delete-files"),
+            ("rows", "records"),
+        ):
+            total = snapshot.summary.get(f"total-{key}", "") if snapshot else ""
+            yield name, count(int(total)) if total.isdecimal() and total != "0" else ""
+    else:
+        sizes = [entry.size for entry in lake.entries]
+        each = f": {size(min(sizes))} to {size(max(sizes))} each" if len(sizes) > 1 else ""
+        yield "files", f"{plural(len(sizes), 'file')}, {size(sum(sizes))}{each}"
+        yield "version", lake.version
+    coverage = lake.index.coverage
+    covers = (
+        f"version {coverage.manifest.number} covers {plural(coverage.covered, 'file')}" if coverage else ""
+    )
+    yield "index", covers or "none; lake.index.build() builds one"
+
+
+# -- notebooks ---------------------------------------------------------------------------------
+
+_ROWS, _TESTED, _FOOTERS = 10, 250_000, 5_000
+"""Rows that a notebook shows of a scan, and rows and footers that it reads at most to find them."""
+
+
+def html_of(shown: T, tree: Callable[[T], ReportNode]) -> str:
+    """Draw something for a notebook; an error is shown, not raised: a cell that only shows must not fail."""
+    try:
+        node = tree(shown)
+    except Exception as error:  # noqa: BLE001
+        node = ReportNode(repr(shown), body=(Text(f"{type(error).__name__}: {error}", "bad"),))
+    return to_html(node)
+
+
+def preview_tree(scan: Scan) -> ReportNode:
+    """The first rows of a scan and what its plan skips; reads little even if no row matches."""
+    coverage = scan.lake.index.coverage
+    footers = len(scan.lake.entries) - (coverage.covered if coverage else 0)
+    if footers > _FOOTERS and not scan.is_planned:
+        said = f"planning reads up to {plural(footers, 'footer')}: call scan.plan() or scan.head()"
+        return ReportNode(repr(scan), body=(Text(said),))
+    plan = scan.plan()
+    tree, most = (
+        replace(scan_tree(plan.trace), figures=()),
+        plan.rows if plan.limit is None else min(plan.rows, plan.limit),
+    )
+    tested = plan.limited(min(_ROWS, most)).sample(_TESTED)
+    if plan.order and tested.rows < plan.rows:
+        said = f"{plural(plan.rows, 'row')} to order: call scan.head()"
+        return replace(tree, body=(*tree.body, Text(said)))
+    found = execute(tested).to_arrow()
+    of = f" of {'' if plan.residual is None else 'up to '}{plural(most, 'row')}"
+    said = f"first {plural(len(found), 'row')}{of}" if len(found) < most else plural(most, "row")
+    if len(found) < min(_ROWS, most):
+        said = f"{plural(len(found), 'row')} in the first {plural(tested.rows, 'row')}{of}"
+        said = said if tested.rows < plan.rows else plural(len(found), "row")
+    return replace(tree, body=(*tree.body, row_table(found, more=""), Text(said)))

@@ -42,7 +42,7 @@ def test_case_may_be_ignored():
         names(["A"])
 
 
-@pytest.mark.parametrize("columns", ["a", [1], ["a", "a"]])
+@pytest.mark.parametrize("columns", [1, [1], ["a", "a"]])
 def test_what_is_no_list_of_names(columns):
     with pytest.raises(UsageError):
         names(columns)
