@@ -207,7 +207,7 @@ class SnapshotTuple(tuple[SnapshotInfo, ...], Reported):
     """Snapshots that ``str()`` and notebooks show as a table."""
 
     __slots__ = ()
-    view = "skipstone.inspection.views:snapshot_tuple_tree"
+    view = "skipstone.inspection.views:snapshots_tree"
 
 
 def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:

@@ -378,21 +378,14 @@ def _binary(power: int) -> str:
 # -- snapshots ---------------------------------------------------------------------------------
 
 
-def snapshot_tuple_tree(snapshots: Sequence[SnapshotInfo]) -> ReportNode:
-    """A line per snapshot of a table."""
-    return _snapshots([snapshot_entry(one, {}) for one in snapshots])
-
-
-def snapshots_tree(listed: SnapshotList) -> ReportNode:
+def snapshots_tree(listed: SnapshotList | Sequence[SnapshotInfo]) -> ReportNode:
     """A line per snapshot, with the changes that its summary records."""
-    return _snapshots(listed.snapshots)
-
-
-def _snapshots(entries: Sequence[SnapshotEntry]) -> ReportNode:
-    if not entries:
+    if not isinstance(listed, SnapshotList):
+        listed = SnapshotList("", "", None, tuple(snapshot_entry(one, {}) for one in listed))
+    if not listed.snapshots:
         return ReportNode(body=(Text("the table has no snapshots"),))
     snapshots = table(
-        entries,
+        listed.snapshots,
         number("snapshot", lambda one: (f"* {one.id}", "kept") if one.current else str(one.id)),
         TableColumn("committed (UTC)", lambda one: _when(one.at)),
         text("operation", lambda one: one.operation, rank=1),

@@ -14,6 +14,7 @@ from skipstone.errors import UsageError
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import ScanTrace
+from skipstone.report.units import plural
 from skipstone.scan.execute import Execution, count_on, count_rows, execute
 from skipstone.scan.options import ScanOptions, explain_options
 from skipstone.scan.plan import ScanPlan, checked_limit
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
         SparkRoute,
     )
 
+# Rows that a notebook shows, and the most rows and footers that are read to find them.
+_SHOWN, _TESTED, _FOOTERS = 10, 250_000, 5_000
+
 
 class Scan(PublicNames):
     """A lazy query on a lake: results are read on request; see [Lake.scan][skipstone.Lake.scan].
@@ -58,7 +62,7 @@ class Scan(PublicNames):
     """
 
     __slots__ = ("_query", "lake")
-    _internal = frozenset({"is_planned"})
+    _internal = frozenset({"is_planned", "preview"})
 
     def __init__(
         self,
@@ -207,6 +211,25 @@ class Scan(PublicNames):
         most = checked_limit(n)
         limit = most if limit is None or most is None else min(limit, most)
         return Scan(self.lake, where, columns, limit, order, options).to_arrow()
+
+    def preview(self) -> tuple[pa.Table | None, str]:
+        """The first rows for a notebook, and a statement about them; reads little even if no row matches."""
+        coverage = self.lake.index.coverage
+        footers = len(self.lake.entries) - (coverage.covered if coverage else 0)
+        if footers > _FOOTERS and not self.is_planned:
+            return None, f"planning reads up to {plural(footers, 'footer')}: call scan.plan() or scan.head()"
+        plan = self.plan()
+        most = plan.rows if plan.limit is None else min(plan.rows, plan.limit)
+        tested = plan.limited(min(_SHOWN, most)).sample(_TESTED)
+        every = f"{'' if plan.residual is None else 'up to '}{plural(most, 'row')}"
+        if plan.order and tested.rows < plan.rows:
+            return None, f"{plural(plan.rows, 'row')} to order: call scan.head()"
+        rows = execute(tested).to_arrow()
+        if len(rows) == _SHOWN < most:
+            return rows, f"first {plural(len(rows), 'row')} of {every}"
+        if len(rows) < most and tested.rows < plan.rows:
+            return rows, f"{plural(len(rows), 'row')} in the first {plural(tested.rows, 'row')} of {every}"
+        return rows, plural(len(rows), "row")
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.execute().to_batches()

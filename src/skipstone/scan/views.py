@@ -46,7 +46,6 @@ from skipstone.report.node import (
     text,
 )
 from skipstone.report.units import count, duration, percent, plural, size, some, span_text
-from skipstone.scan.execute import execute
 from skipstone.scan.formats import type_name
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
 from skipstone.scan.row_view import row_table
@@ -208,29 +207,19 @@ def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
         snapshot = next((one for one in lake.snapshots() if one.id == lake.snapshot), None)
         yield "location", lake.uri
         yield "snapshot", f"{snapshot.id}, {snapshot.at:%Y-%m-%d %H:%M:%S} UTC" if snapshot else "none yet"
-        for name, key in (
-            ("data files", "data-files"),
-            ("delete files", "delete-files"),
-            ("rows", "records"),
-        ):
-            total = snapshot.summary.get(f"total-{key}", "") if snapshot else ""
+        for name in ("records", "data files", "delete files"):
+            total = snapshot.summary.get(f"total-{name.replace(' ', '-')}", "") if snapshot else ""
             yield name, count(int(total)) if total.isdecimal() and total != "0" else ""
     else:
         sizes = [entry.size for entry in lake.entries]
         each = f": {size(min(sizes))} to {size(max(sizes))} each" if len(sizes) > 1 else ""
         yield "files", f"{plural(len(sizes), 'file')}, {size(sum(sizes))}{each}"
         yield "version", lake.version
-    coverage = lake.index.coverage
-    covers = (
-        f"version {coverage.manifest.number} covers {plural(coverage.covered, 'file')}" if coverage else ""
-    )
-    yield "index", covers or "none; lake.index.build() builds one"
+    covered = lake.index.coverage.covered if lake.index.coverage else 0
+    yield "index", some(covered, "file", " indexed") or "none; lake.index.build() builds one"
 
 
 # -- notebooks ---------------------------------------------------------------------------------
-
-_ROWS, _TESTED, _FOOTERS = 10, 250_000, 5_000
-"""Rows that a notebook shows of a scan, and rows and footers that it reads at most to find them."""
 
 
 def html_of(shown: T, tree: Callable[[T], ReportNode]) -> str:
@@ -243,25 +232,8 @@ def html_of(shown: T, tree: Callable[[T], ReportNode]) -> str:
 
 
 def preview_tree(scan: Scan) -> ReportNode:
-    """The first rows of a scan and what its plan skips; reads little even if no row matches."""
-    coverage = scan.lake.index.coverage
-    footers = len(scan.lake.entries) - (coverage.covered if coverage else 0)
-    if footers > _FOOTERS and not scan.is_planned:
-        said = f"planning reads up to {plural(footers, 'footer')}: call scan.plan() or scan.head()"
-        return ReportNode(repr(scan), body=(Text(said),))
-    plan = scan.plan()
-    tree, most = (
-        replace(scan_tree(plan.trace), figures=()),
-        plan.rows if plan.limit is None else min(plan.rows, plan.limit),
-    )
-    tested = plan.limited(min(_ROWS, most)).sample(_TESTED)
-    if plan.order and tested.rows < plan.rows:
-        said = f"{plural(plan.rows, 'row')} to order: call scan.head()"
-        return replace(tree, body=(*tree.body, Text(said)))
-    found = execute(tested).to_arrow()
-    of = f" of {'' if plan.residual is None else 'up to '}{plural(most, 'row')}"
-    said = f"first {plural(len(found), 'row')}{of}" if len(found) < most else plural(most, "row")
-    if len(found) < min(_ROWS, most):
-        said = f"{plural(len(found), 'row')} in the first {plural(tested.rows, 'row')}{of}"
-        said = said if tested.rows < plan.rows else plural(len(found), "row")
-    return replace(tree, body=(*tree.body, row_table(found, more=""), Text(said)))
+    """The first rows of a scan, and what its plan skips."""
+    rows, said = scan.preview()
+    tree = replace(scan_tree(scan.trace()), figures=()) if scan.is_planned else ReportNode(repr(scan))
+    shown = None if rows is None else row_table(rows, more="")
+    return replace(tree, body=(*tree.body, shown, Text(said)))
