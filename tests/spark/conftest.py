@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-# Spark starts a daemon for each kind of worker, and the daemon forks.
 PYTHON = """#!/bin/sh
-if [ "$2" = pyspark.daemon ]; then set -- {1} "$3"; fi
+if [ "$2" = pyspark.daemon ]; then set -- {1} {2} "$3"; fi
 exec {0} "$@"
 """
 
@@ -31,7 +31,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     scratch = tmp_path_factory.mktemp("spark")
     python = scratch / "python"
-    python.write_text(PYTHON.format(sys.executable, Path(__file__).with_name("_daemon.py")))
+    daemon = Path(__file__).with_name("_daemon.py")
+    # A socket's path is short.
+    socket = tempfile.mktemp(prefix="skipstone-", suffix=".sock")
+    python.write_text(PYTHON.format(sys.executable, daemon, socket))
     python.chmod(0o755)
     os.environ["PYSPARK_PYTHON"] = str(python)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -58,3 +61,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Py4J leaves sockets to the garbage collector when the gateway goes.
         warnings.simplefilter("ignore", ResourceWarning)
         session.stop()
+    Path(socket).unlink(missing_ok=True)
