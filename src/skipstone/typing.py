@@ -146,8 +146,11 @@ SnapshotLike: TypeAlias = "int | str | date | SnapshotInfo"
 CatalogLike: TypeAlias = "StrPath | Mapping[str, str] | Catalog | IcebergCatalog"
 """A catalog: the directory of a warehouse, a name in pyiceberg's configuration, properties, or a catalog."""
 
-EngineLike: TypeAlias = "Literal['spark', 'local'] | SparkSession | Engine"
-"""Where tasks run: on Spark, or on threads of this process."""
+EngineLike: TypeAlias = "Literal['auto', 'spark', 'local'] | SparkSession | Engine"
+"""Where tasks run: on Spark, or on threads of this process.
+
+``"auto"`` is Spark where PySpark and Java 17 or newer are installed, else local threads; the environment
+variable ``SKIPSTONE_ENGINE`` (``spark`` or ``local``) decides first."""
 
 GroupByLike: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str | Expr]"
 """Columns or expressions to group by: ``"day"``, ``["country", "year(ts) AS y"]``, ``{"y": "year(ts)"}``."""

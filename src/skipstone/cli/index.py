@@ -14,10 +14,11 @@ import typer
 from skipstone.cli.options import (
     ClusterOptions,
     DialectOption,
-    EngineName,
-    EngineOption,
     Format,
     FormatOption,
+    JobEngine,
+    JobEngineOption,
+    JobThreadsOption,
     LakeArgument,
     Opening,
     ZoneOption,
@@ -26,7 +27,6 @@ from skipstone.cli.options import (
     job_guarded,
     named_columns,
     parse,
-    working,
 )
 from skipstone.cli.output import EXIT_CODES, emit, print_json, show
 from skipstone.cli.progress import Steps, steps
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from skipstone import Lake, Table
 
 _content = partial(typer.Option, rich_help_panel="Index content")
-JobThreadsOption = Annotated[
-    int | None,
-    working("--threads", min=1, metavar="N", help="Threads of the local engine. Default: one per core."),
-]
 
 
 @grouped
@@ -94,7 +90,7 @@ def build(
         ),
     ] = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Index all files again.")] = False,
-    engine: EngineOption = EngineName.SPARK,
+    engine: JobEngineOption = JobEngine.AUTO,
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
     *,
@@ -127,7 +123,7 @@ def build(
 @grouped
 def refresh(
     lake: LakeArgument,
-    engine: EngineOption = EngineName.SPARK,
+    engine: JobEngineOption = JobEngine.AUTO,
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
     *,

@@ -40,8 +40,16 @@ class Format(enum.StrEnum):
 
 
 class EngineName(enum.StrEnum):
+    """Where queries run."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+class JobEngine(enum.StrEnum):
     """Where jobs run."""
 
+    AUTO = "auto"
     SPARK = "spark"
     LOCAL = "local"
 
@@ -145,6 +153,18 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite FILE if it
 EngineOption = Annotated[
     EngineName,
     working("--engine", help="Where to run: spark (a cluster, or Spark on this machine) or local (threads)."),
+]
+JobEngineOption = Annotated[
+    JobEngine,
+    working(
+        "--engine",
+        help="Where to run: spark, local (threads), or auto: spark where PySpark and Java 17 are installed, "
+        "else local. SKIPSTONE_ENGINE=local changes auto.",
+    ),
+]
+JobThreadsOption = Annotated[
+    int | None,
+    working("--threads", min=1, metavar="N", help="Threads of the local engine. Default: one per core."),
 ]
 
 
@@ -399,15 +419,17 @@ class ClusterOptions:
             yield engine.session
 
 
-def engine_arguments(engine: EngineName, cluster: ClusterOptions, threads: int | None) -> dict[str, Any]:
+def engine_arguments(
+    engine: EngineName | JobEngine, cluster: ClusterOptions, threads: int | None
+) -> dict[str, Any]:
     """Return the arguments of ``open_engine``; reject options that contradict each other."""
-    if engine is EngineName.LOCAL:
+    if engine == "local":
         cluster.refuse("--engine spark")
         return {"engine": "local", "threads": threads}
-    if threads is not None:
+    if threads is not None and (engine == "spark" or any((cluster.master, cluster.remote, cluster.conf))):
         reason = "needs --engine local; for Spark, use --master 'local[N]'"
         raise typer.BadParameter(reason, param_hint="--threads")
-    return {"engine": "spark", **cluster.arguments()}
+    return {"engine": str(engine), **cluster.arguments(), "threads": threads}
 
 
 @contextmanager

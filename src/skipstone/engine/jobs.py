@@ -1,18 +1,20 @@
 """Engines map a function over tasks: on threads of this process, or on a Spark cluster.
 
 To add an engine, write a class with the members of ``Engine`` and add its name to ``open_engine``.
+``choose_engine`` decides what ``engine="auto"`` means.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from skipstone.errors import UsageError
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-_HINT = 'use "spark", "local" or a Spark session'
+ENGINES: Final = ("auto", "spark", "local")
+VARIABLE: Final = "SKIPSTONE_ENGINE"
+"""The environment variable that decides for jobs whose engine is ``"auto"``."""
+_HINT: Final = 'use "auto", "spark", "local" or a Spark session'
 
 EngineOptions: TypeAlias = tuple[str | None, str | None, Mapping[str, str] | None, int | None]
 """Master, remote and settings of a Spark session to start, and threads of the local engine."""
@@ -127,24 +132,106 @@ def check_engine(
         raise UsageError(f"{', '.join(options)} without an engine", hint=hint)
     if engine == "local":
         LocalEngine(threads)
-    if isinstance(engine, str) and engine not in ("spark", "local"):
-        raise UsageError(f"unknown engine {engine!r}", hint=_HINT)
+    if isinstance(engine, str) and engine not in ENGINES:
+        raise _unknown(engine, "")
+
+
+def _unknown(name: str, where: str) -> UsageError:
+    near = difflib.get_close_matches(name.lower(), ENGINES, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else _HINT
+    return UsageError(f"unknown engine {name!r}{where}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """The engine that ran a job, why, and for small jobs about how long the other one would take.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> report = sk.open("events", index_root="index").index.build(engine="local", rebuild=True)
+        >>> report.engine.name, report.engine.reason
+        ('local', 'requested')
+    """
+
+    name: str
+    reason: str
+    """``"requested"``, the environment variable, what is installed, or what is missing."""
+    other: str = ""
+    other_seconds: float | None = None
+    """Estimated seconds on the other engine; None if the job was large."""
+
+    def compared(self, *, bytes: float = 0.0, files: int = 0) -> EngineUse:
+        """Add an estimate for the other engine, for a job that orders ``bytes`` or indexes ``files``."""
+        other = {"local": "spark", "spark": "local"}.get(self.name, "")
+        if not other or bytes > _SMALL_BYTES or files > _SMALL_FILES:
+            return self
+        seconds = _LOCAL_SECONDS + bytes / _BYTES_PER_SECOND + files / _FILES_PER_SECOND
+        if other == "spark":
+            from skipstone.engine.session import running_session
+
+            seconds += _JOB_SECONDS + (_START_SECONDS if running_session() is None else 0.0)
+        return replace(self, other=other, other_seconds=seconds)
+
+    def __str__(self) -> str:
+        where = {"local": "local threads", "spark": "Spark"}
+        ran = f"ran on {where.get(self.name, self.name)} ({self.reason})"
+        if self.other_seconds is None:
+            return ran
+        return f"{ran}; {where[self.other]} would take about {max(round(self.other_seconds), 1)} s"
+
+
+# Rough: of one core each, on a machine of 2026. Reports say "about".
+_SMALL_BYTES, _SMALL_FILES = 1 << 30, 10_000
+_BYTES_PER_SECOND, _FILES_PER_SECOND = 60e6, 1_000.0
+_LOCAL_SECONDS, _JOB_SECONDS, _START_SECONDS = 0.1, 2.0, 5.0
+
+
+def choose_engine(
+    engine: EngineLike,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    threads: int | None = None,
+) -> tuple[EngineLike, str]:
+    """Resolve ``"auto"``, and return the engine with the reason for it.
+
+    Options decide that only one engine has, then the environment variable, then what is installed: Spark
+    with PySpark and Java, local threads without.
+    """
+    check_engine(engine)
+    if engine != "auto":
+        return engine, "requested"
+    options = _named((master, remote, conf, threads))
+    if options == ["threads"]:
+        return "local", "threads= is set"
+    if options:
+        return "spark", f"{options[0]}= is set"
+    wanted = os.environ.get(VARIABLE, "auto")
+    if wanted not in ENGINES:
+        raise _unknown(wanted, f" in {VARIABLE}")
+    if wanted != "auto":
+        return cast("EngineLike", wanted), f"{VARIABLE}={wanted}"
+    from skipstone.engine.session import missing_for_spark
+
+    missing = missing_for_spark()
+    return ("local", missing) if missing else ("spark", "PySpark and Java are installed")
 
 
 def open_engine(
-    engine: EngineLike = "spark",
+    engine: EngineLike = "auto",
     *,
     master: str | None = None,
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     threads: int | None = None,
 ) -> Engine:
-    """Open an engine by its name, "spark" or "local", or for a Spark session; an engine is returned as it is.
+    """Open an engine by its name, or for a Spark session; an engine is returned as it is.
 
     ``master``, ``remote`` (a Spark Connect URL) and ``conf`` apply to a new Spark session, ``threads`` to the
     local engine.
     """
     options = _named((master, remote, conf, threads))
+    engine, _ = choose_engine(engine, master, remote, conf, threads)
     if engine == "local":
         _refuse(options, ("threads",), 'engine="local"', 'use engine="spark"')
         return LocalEngine(threads)
@@ -153,7 +240,6 @@ def open_engine(
         from skipstone.engine.spark import open_spark
 
         return open_spark(master, remote, conf)
-    check_engine(engine)
     _refuse(options, (), "a running engine", "omit it")
     return _running(engine)
 

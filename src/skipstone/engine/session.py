@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -114,6 +117,8 @@ def _quiet() -> dict[str, str]:
 
 def running_session() -> SparkSession | None:
     """Return the active session, if there is one."""
+    if sys.modules.get("pyspark") is None:
+        return None
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -151,12 +156,51 @@ def require_pyspark() -> None:
 
 
 def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    exists = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+    missing = _missing_java()
+    if missing:
+        raise UsageError(f"Spark needs Java {_LEAST_JAVA} or newer; {missing}", hint=_JAVA)
+
+
+def missing_for_spark() -> str:
+    """Return what a Spark session needs and this machine lacks; "" if one is running or can be started."""
+    if find_spec("pyspark") is None:
+        return "PySpark is not installed"
+    remote = os.environ.get("SPARK_REMOTE", "local")
+    here = remote.startswith("local") and running_session() is None
+    return _missing_java() if here else ""
+
+
+def _missing_java() -> str:
     # Under spark-submit Java is already running.
-    if not exists and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise UsageError(f"Spark needs Java, which is not installed {where}", hint=_JAVA)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return ""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    version = None if path is None else _java_version(os.path.realpath(path))
+    where = f"in JAVA_HOME ({home})" if home else "on this machine"
+    if version is None:
+        return f"Java is not installed {where}"
+    return f"Java {version} {where} is too old" if version < _LEAST_JAVA else ""
+
+
+_LEAST_JAVA: Final = 17
+_JAVA_VERSION: Final = re.compile(r'version[ ="]+(?:1\.)?(\d+)', re.IGNORECASE)
+
+
+@cache
+def _java_version(path: str) -> int | None:
+    """Return the major version of a Java executable, from the file that describes its installation."""
+    try:
+        about = Path(path).parents[1].joinpath("release").read_text(encoding="utf-8")
+    except OSError:
+        try:
+            ran = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
+        except (OSError, subprocess.SubprocessError):
+            # A placeholder that only asks to install Java.
+            return None
+        about = ran.stderr + ran.stdout
+    version = _JAVA_VERSION.search(about)
+    return None if version is None else int(version[1])
 
 
 def reason(text: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from skipstone.core.evidence import Array
+from skipstone.engine.jobs import EngineUse
 from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError
 from skipstone.index.container import BadIndex, Container, MemoryFile
 from skipstone.index.draft import Draft
@@ -155,6 +156,8 @@ class Job:
     """Column names in the index, if they differ from the files'."""
     listed_at: float = 0.0
     """When the lake was listed: later segments may have files that the listing lacks."""
+    why: str = "requested"
+    """Why this engine runs."""
 
     def run(self) -> IndexReport:
         """Index missing files and commit; repeat if a concurrent job has deleted committed segments."""
@@ -195,6 +198,7 @@ class Job:
             seconds=time.perf_counter() - began,
             skipped=skipped,
             merged=merged,
+            engine=EngineUse(self.engine.name, self.why).compared(files=len(missing)),
         )
 
     def _read(self, listed: dict[str, ListedFile]) -> Manifest:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.core.domain.keys import is_ordered, storage_type
-from skipstone.engine.jobs import engine_context
+from skipstone.engine.jobs import choose_engine, engine_context
 from skipstone.errors import (
     CorruptFileError,
     ReadError,
@@ -179,7 +179,7 @@ class LakeIndex(PublicNames):
         sketches: Iterable[str] | bool = False,
         ids: Iterable[str] = (),
         rebuild: bool = False,
-        engine: EngineLike = "spark",
+        engine: EngineLike = "auto",
         master: str | None = None,
         remote: str | None = None,
         conf: Mapping[str, str] | None = None,
@@ -201,7 +201,8 @@ class LakeIndex(PublicNames):
             ids: Integer columns for ``within=`` of aggregates. A column whose values increase by one from row
                 to row then need not be read.
             rebuild: Index all files again.
-            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine].
+            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine]; by default
+                Spark where PySpark and Java are installed, else local threads.
             master: The master of a Spark session to start.
             remote: The Spark Connect URL of a session to start.
             conf: Settings of a Spark session to start.
@@ -219,13 +220,14 @@ class LakeIndex(PublicNames):
             4
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches, ids)
+        engine, why = choose_engine(engine, master, remote, conf, threads)
         with engine_context(engine, master, remote, conf, threads) as chosen:
-            return self._run(spec, chosen, progress, rebuild=rebuild)
+            return self._run(spec, chosen, why, progress, rebuild=rebuild)
 
     def refresh(
         self,
         *,
-        engine: EngineLike = "spark",
+        engine: EngineLike = "auto",
         master: str | None = None,
         remote: str | None = None,
         conf: Mapping[str, str] | None = None,
@@ -235,7 +237,8 @@ class LakeIndex(PublicNames):
         """List the lake again, index new and changed files, and drop files that no longer exist.
 
         Args:
-            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine].
+            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine]; by default
+                Spark where PySpark and Java are installed, else local threads.
             master: The master of a Spark session to start.
             remote: The Spark Connect URL of a session to start.
             conf: Settings of a Spark session to start.
@@ -250,9 +253,10 @@ class LakeIndex(PublicNames):
             0
         """
         stored = self._stored_spec()
+        engine, why = choose_engine(engine, master, remote, conf, threads)
         with engine_context(engine, master, remote, conf, threads) as chosen:
             self._relist(chosen)
-            return self._run(self._restore_spec(stored), chosen, progress, rebuild=False)
+            return self._run(self._restore_spec(stored), chosen, why, progress, rebuild=False)
 
     def _stored_spec(self) -> dict[str, Any]:
         """Return the options of the last build."""
@@ -286,7 +290,9 @@ class LakeIndex(PublicNames):
         listed = {name: tuple(path for p in stored[name] if (path := tuple(p)) in types) for name in LISTS}
         return Spec(columns, stored["pages"], own_blooms=stored["own_blooms"], **listed)
 
-    def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> IndexReport:
+    def _run(
+        self, spec: Spec, engine: Engine, why: str, progress: Progress | None, *, rebuild: bool
+    ) -> IndexReport:
         lake = self._snapshot
         if self._root is None and not lake.is_whole:
             raise UsageError(
@@ -307,6 +313,7 @@ class LakeIndex(PublicNames):
             progress,
             naming=lake.index_naming,
             listed_at=lake.listed_at,
+            why=why,
         )
         report = job.run()
         if lake.index_naming is not None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from skipstone.engine.jobs import EngineUse
 from skipstone.report import Reported
 from skipstone.report.json import record
 from skipstone.report.units import percent
@@ -236,3 +237,5 @@ class IndexReport(Reported):
     skipped: tuple[SkippedFile, ...] = ()
     merged: int = 0
     """Segments that were merged into others."""
+    engine: EngineUse | None = None
+    """The engine that ran, and why."""

@@ -159,7 +159,8 @@ def build_tree(report: IndexReport) -> ReportNode:
     segments = f"version {count(report.version)} has {plural(report.segments, 'segment')}{merged}"
     skipped = [f"{file.path}: {file.reason}" for file in report.skipped]
     about = Text(f"{read}{duration(report.seconds)}; {segments}", "dim")
-    return ReportNode(body=(Text(_done(report), "bold"), about, Items("not indexed", skipped)))
+    ran = Text(str(report.engine or ""), "dim")
+    return ReportNode(body=(Text(_done(report), "bold"), about, ran, Items("not indexed", skipped)))
 
 
 def _done(report: IndexReport) -> str:

@@ -74,7 +74,7 @@ class TestBuild:
             (("--columns", " , "), "no column named"),
             (("--blooms", ""), "no column named"),
             (("--blooms", "id", "--no-blooms"), "conflicts with --blooms"),
-            (("--threads", "2"), "needs --engine local"),
+            (("--engine", "spark", "--threads", "2"), "needs --engine local"),
             (("--engine", "local", "--master", "local[2]"), "needs --engine spark"),
             (("--engine", "local", "--conf", "a=b"), "needs --engine spark"),
             (("--master", "local[2]", "--remote", "sc://h"), "use --master or --remote, not both"),

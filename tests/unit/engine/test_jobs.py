@@ -4,11 +4,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from skipstone.engine import session, spark
-from skipstone.engine.jobs import Engine, LocalEngine, open_engine
+from skipstone.engine.jobs import Engine, EngineUse, LocalEngine, choose_engine, open_engine
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import JobError, ReadError, UsageError
 
@@ -60,7 +61,7 @@ def test_engines_by_name() -> None:
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        ("flink", {}, r"unknown engine 'flink' \(use \"spark\", \"local\" or a Spark session\)"),
+        ("flink", {}, r"unknown engine 'flink' \(use \"auto\", \"spark\", \"local\" or a Spark session\)"),
         (3, {}, "int is not an engine"),
         ("local", {"master": "local[2]"}, r'master= does not apply to engine="local" \(use engine="spark"'),
         ("local", {"remote": "sc://host"}, "remote= does not apply"),
@@ -74,6 +75,49 @@ def test_engines_by_name() -> None:
 def test_what_makes_no_sense(engine, options, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_engine(engine, **options)
+
+
+def test_auto_is_chosen_in_one_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(session, "running_session", lambda: None)
+    for name in ("SKIPSTONE_ENGINE", "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.15"\n')
+    assert choose_engine("auto") == ("spark", "PySpark and Java are installed")
+    assert choose_engine("local") == ("local", "requested")
+    assert choose_engine("auto", threads=2) == ("local", "threads= is set")
+    assert choose_engine("auto", master="local[2]") == ("spark", "master= is set")
+    session._java_version.cache_clear()
+    (tmp_path / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
+    assert choose_engine("auto") == ("local", f"Java 8 in JAVA_HOME ({tmp_path}) is too old")
+    java.unlink()
+    assert choose_engine("auto") == ("local", f"Java is not installed in JAVA_HOME ({tmp_path})")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert choose_engine("auto") == ("local", "PySpark is not installed")
+    monkeypatch.setenv("SKIPSTONE_ENGINE", "spark")
+    assert choose_engine("auto") == ("spark", "SKIPSTONE_ENGINE=spark")
+    assert choose_engine("local") == ("local", "requested")
+    monkeypatch.setenv("SKIPSTONE_ENGINE", "loacl")
+    with pytest.raises(
+        UsageError, match=r"unknown engine 'loacl' in SKIPSTONE_ENGINE \(did you mean \"local\""
+    ):
+        choose_engine("auto")
+    session._java_version.cache_clear()
+
+
+def test_the_other_engine_is_estimated_for_small_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "running_session", lambda: None)
+    use = EngineUse("local", "PySpark is not installed")
+    assert str(use) == "ran on local threads (PySpark is not installed)"
+    assert str(use.compared(files=10)) == f"{use}; Spark would take about 7 s"
+    assert str(EngineUse("spark", "requested").compared(bytes=1.2e8)).endswith(
+        "ran on Spark (requested); local threads would take about 2 s"
+    )
+    assert use.compared(bytes=1e12) == use
+    assert EngineUse("here", "requested").compared(files=1).other_seconds is None
 
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +138,7 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None
     if home is not None:
         monkeypatch.setenv("JAVA_HOME", home)
     with pytest.raises(
-        UsageError, match=rf"Java, which is not installed .*{home or 'machine'}.*17.*engine=\"local\""
+        UsageError, match=rf"Java 17 or newer; Java is not installed .*{home or 'machine'}.*engine=\"local\""
     ):
         open_engine("spark")
 
