@@ -13,7 +13,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import ConflictError, JobError, ReadError, SchemaError, SkipstoneError, UsageError
-from skipstone.write import job
+from skipstone.write import frame as frame_module
 from tests.spark.test_ingest import files, staged
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def test_a_run_that_fails_is_resumed(spark: SparkSession, source: Path, tmp_path
 def test_files_that_change_meanwhile(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = job.write_frame
+    written = frame_module.write_frame
 
     def change(*given: Any) -> Any:
         found = written(*given)
@@ -181,7 +181,7 @@ def test_files_that_change_meanwhile(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(job, "write_frame", change)
+        patched.setattr(frame_module, "write_frame", change)
         with pytest.raises(ReadError, match=r"1\.csv: file changed during the ingest"):
             sk.ingest_new(source, tmp_path / "lake", session=spark, index=False)
     assert files(tmp_path / "lake") == []
@@ -193,19 +193,19 @@ def test_two_runs_at_once_take_nothing_twice(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = tmp_path / "lake"
-    written = job.write_frame
+    written = frame_module.write_frame
     problems: list[SkipstoneError] = []
 
     def other(*given: Any) -> Any:
         with monkeypatch.context() as patched:
-            patched.setattr(job, "write_frame", written)
+            patched.setattr(frame_module, "write_frame", written)
             try:
                 sk.ingest_new(source, lake, session=spark, index=False)
             except SkipstoneError as error:
                 problems.append(error)
         return written(*given)
 
-    monkeypatch.setattr(job, "write_frame", other)
+    monkeypatch.setattr(frame_module, "write_frame", other)
     sk.ingest_new(source, lake, session=spark, index=False)
     assert [type(problem) for problem in problems] == [ConflictError]
     assert "another run is ingesting this file" in str(problems[0])

@@ -9,21 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from skipstone.core.domain.keys import storage_type
+from skipstone.engine.arrow_types import LISTS, MOST_DIGITS, convert, unsliced
 from skipstone.errors import SchemaError
 
 # Spark stores the schema of the data frame in the files it writes, and trusts it when it reads them.
 _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
-_MOST_DIGITS = 38
-# Positions of the digits in a UUID string.
-_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
-_HEX = np.array([[*f"{byte:02x}".encode()] for byte in range(256)], dtype=np.uint8)
 
 
 def spark_schema(
@@ -87,7 +82,7 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Convert a batch to the types of :func:`arrow_schema`."""
     if batch.schema.equals(target):
         return batch
-    arrays = [_convert(array, field.type) for array, field in zip(batch.columns, target, strict=True)]
+    arrays = [convert(array, field.type) for array, field in zip(batch.columns, target, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -95,7 +90,7 @@ def to_spark_table(table: pa.Table, target: pa.Schema) -> pa.Table:
     """Convert a table to the types of :func:`arrow_schema`, for ``createDataFrame``."""
     batches = [to_spark_batch(batch, target) for batch in table.to_batches()]
     # PySpark flattens nested columns, which fails for sliced ones.
-    whole = [[_unsliced(a) if pa.types.is_nested(a.type) else a for a in batch.columns] for batch in batches]
+    whole = [[unsliced(a) if pa.types.is_nested(a.type) else a for a in batch.columns] for batch in batches]
     return pa.Table.from_batches([pa.RecordBatch.from_arrays(a, schema=target) for a in whole], target)
 
 
@@ -137,7 +132,7 @@ _SPARK_ONLY: tuple[tuple[type[st.DataType], str], ...] = (
 _REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_float16, "half-precision floats"),
     (pa.types.is_time, "times of day"),
-    (pa.types.is_decimal, f"decimals with more than {_MOST_DIGITS} digits"),
+    (pa.types.is_decimal, f"decimals with more than {MOST_DIGITS} digits"),
 )
 
 
@@ -158,7 +153,7 @@ def _spark_type(
         return same
     if pa.types.is_timestamp(plain):
         return _timestamp(plain, meant, column)
-    if pa.types.is_decimal(plain) and plain.precision <= _MOST_DIGITS:
+    if pa.types.is_decimal(plain) and plain.precision <= MOST_DIGITS:
         return st.DecimalType(plain.precision, plain.scale)
     if pa.types.is_fixed_size_binary(plain):
         return st.BinaryType()
@@ -196,13 +191,10 @@ def _nested(
         pair = (stored.keyType, stored.valueType) if isinstance(stored, st.MapType) else (None, None)
         key = inner("key", plain.key_type, meant.key_type, pair[0])
         return st.MapType(key, inner("value", plain.item_type, meant.item_type, pair[1]))
-    if isinstance(plain, _LISTS):
+    if isinstance(plain, LISTS):
         each = stored.elementType if isinstance(stored, st.ArrayType) else None
         return st.ArrayType(inner("element", plain.value_type, meant.value_type, each))
     return None
-
-
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 def _unsupported(column: str, words: str) -> SchemaError:
@@ -215,91 +207,3 @@ def _loads(text: bytes) -> dict[str, object]:
 
     value: dict[str, object] = json.loads(text)
     return value
-
-
-# -- arrays ------------------------------------------------------------------------------------
-
-
-def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert an array to the Arrow type of its column in Spark; values don't change."""
-    if isinstance(array, pa.ExtensionArray):
-        if isinstance(array.type, pa.UuidType) and pa.types.is_string(target):
-            return _uuid_strings(array.storage)
-        array = array.storage
-    source = array.type
-    if source == target:
-        return array
-    if pa.types.is_dictionary(source):
-        return _convert(array.dictionary_decode(), target)
-    if pa.types.is_run_end_encoded(source):
-        return _convert(pc.run_end_decode(array), target)
-    if pa.types.is_struct(target):
-        return _convert_struct(array, target)
-    if pa.types.is_map(target):
-        return _convert_map(array, target)
-    if pa.types.is_list(target):
-        return _convert_list(array, target)
-    if pa.types.is_duration(source) and pa.types.is_integer(target):
-        return array.view(pa.int64()).cast(target)
-    if pa.types.is_duration(target) and pa.types.is_integer(source):
-        return array.cast(pa.int64()).view(pa.duration("us")).cast(target)
-    if pa.types.is_timestamp(source) and source.unit == "ns":
-        return _floor_micros(array).cast(target)
-    return array.cast(target)
-
-
-def _uuid_strings(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Format UUIDs as strings of lower-case digits with dashes."""
-    if array.null_count == len(array):
-        return pa.nulls(len(array), pa.string())
-    stored = np.frombuffer(array.buffers()[1], np.uint8, len(array) * 16, array.offset * 16)
-    texts = np.full((len(array), 36), ord("-"), np.uint8)
-    texts[:, _DIGITS] = _HEX[stored].reshape(-1, len(_DIGITS))
-    made = pa.Array.from_buffers(pa.binary(36), len(array), [None, pa.py_buffer(texts)])
-    return pc.if_else(array.is_valid(), made.cast(pa.binary()).cast(pa.string()), None)
-
-
-def _floor_micros(array: pa.Array) -> pa.Array:
-    """Round nanoseconds down to microseconds, before 1970 too, as Spark does for INT96."""
-    nanos = array.view(pa.int64())
-    whole = pc.divide(nanos, 1_000)
-    late = pc.less(pc.subtract(nanos, pc.multiply(whole, 1_000)), 0)
-    return pc.subtract(whole, late.cast(pa.int64())).view(pa.timestamp("us", array.type.tz))
-
-
-def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Unlike flatten(), field() does not apply the struct's own NULLs to its children.
-    parts = [array.field(number) for number in range(array.type.num_fields)]
-    children = [_convert(part, field.type) for part, field in zip(parts, target.fields, strict=True)]
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=target.fields, mask=mask)
-
-
-def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if not isinstance(array, pa.ListArray):
-        if isinstance(array, pa.FixedSizeListArray | pa.ListViewArray | pa.LargeListViewArray):
-            # Their values may have gaps or another order.
-            values = array.flatten()
-            lengths = pc.fill_null(pc.list_value_length(array), 0)
-            ends = pc.cumulative_sum(lengths.cast(pa.int64()))
-            offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
-            mask = array.is_null() if array.null_count else None
-            return pa.ListArray.from_arrays(offsets, _convert(values, target.value_type), target, mask=mask)
-        array = array.cast(pa.list_(array.type.value_field))
-    array = _unsliced(array) if array.offset else array
-    mask = array.is_null() if array.null_count else None
-    values = _convert(array.values, target.value_type)
-    return pa.ListArray.from_arrays(array.offsets, values, target, mask=mask)
-
-
-def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
-    array = _unsliced(array) if array.offset else array
-    keys, items = _convert(array.keys, target.key_type), _convert(array.items, target.item_type)
-    mask = array.is_null() if array.null_count else None
-    return pa.MapArray.from_arrays(array.offsets, keys, items, target, mask=mask)
-
-
-def _unsliced(array: pa.Array) -> pa.Array:
-    """Copy a sliced array so that it and its children have offset zero, as masks require."""
-    # concat_arrays() does not copy a single array.
-    return pa.concat_arrays([array, array.slice(0, 0)])

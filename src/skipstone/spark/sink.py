@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
+from skipstone.engine.arrow_types import to_stored_batch
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.lake.append import Append, Lease
@@ -28,7 +29,7 @@ from skipstone.parquet.write.profile import Profile, profile
 from skipstone.spark.source import CATALOG, STORAGE, names_of, pop_prefixed
 from skipstone.store.options import with_credentials
 from skipstone.store.store import Store
-from skipstone.write.frame import row_metadata, rows_schema, task_name, to_stored_batch
+from skipstone.write.frame import row_metadata, rows_schema, task_name
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from skipstone.engine.arrow_types import to_stored_batch
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import load_table, open_catalog
@@ -35,7 +36,7 @@ from skipstone.scan.lake import Table as LakeTable
 from skipstone.spark.sink import is_true, layout_options, runs_of
 from skipstone.spark.source import CATALOG, STORAGE, pop_prefixed
 from skipstone.store.options import with_credentials
-from skipstone.write.frame import task_name, to_stored_batch
+from skipstone.write.frame import interval_columns, rows_schema, task_name
 from skipstone.write.lakes import refuse_stream
 from skipstone.write.overwrite import FullOverwrite, Overwrite, Rewriter, overwrite
 from skipstone.write.table_job import (
@@ -114,7 +115,7 @@ class TableTasks:
         table = options.load()
         self.layout: PageLayout = table_layout(table, options.layout)
         self.target: Target = Target.of(table, self.layout.cluster_by, options.storage)
-        check_schema(schema, self.target)
+        check_schema(rows_schema(schema), interval_columns(schema), self.target)
         self.layout.check(self.target.schema)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,56 +2,147 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+import numpy as np
 import pyarrow as pa
 
+from skipstone.engine.arrow_types import (
+    durations_as_int64,
+    engine_schema,
+    to_engine_batch,
+    to_stored_batch,
+)
 from skipstone.engine.session import require_pyspark, spark_session
-from skipstone.errors import SchemaError, UsageError
+from skipstone.engine.spark import SparkEngine
+from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.parquet.write.columns import find_path, find_type, stored_schema
-from skipstone.parquet.write.files import FileShape, WrittenFile, sort_batch, write_files
+from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import Cluster
-from skipstone.parquet.write.profile import Profile, profile
 from skipstone.store.options import dump_with_credentials
-from skipstone.store.store import Store
-from skipstone.write.lakes import check_names, cluster_metadata
+from skipstone.write.lakes import check_names
+from skipstone.write.local import RowSample
+from skipstone.write.rows import SAMPLE, FileOutput, RowSurvey, files_metadata, is_frame, is_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from skipstone.iceberg.writing.target import Target
     from skipstone.typing import DataLike
 
 
-ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
-"""The key-value metadata in which Spark stores a data frame's schema."""
 _KEY: Final = "_skipstone_key"
 _PARTITION: Final = "_skipstone_partition"
-_SAMPLE: Final = 20_000
 # Per task.
 _SAMPLE_BYTES: Final = 64 * 2**20
 _MOST_TASKS: Final = 10_000
 _SEED: Final = 7
+# monotonically_increasing_id() has the number of the row in its lower bits.
+_ROW_BITS: Final = 33
+
+ToStored = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSurvey:
-    """Row count, sample and profile of a data frame, and the number of files to write."""
+class SparkRows:
+    """Rows of a data frame, or of a table for which Spark is started when they are surveyed."""
 
-    rows: int
-    sample: pa.Table
-    profile: Profile
-    files: int
+    def __init__(self, data: DataLike, session: SparkSession | None = None) -> None:
+        self._session = session
+        self._table: pa.Table | None = None
+        if is_frame(data):
+            self.frame = to_frame(data, session)
+            types = self.frame.schema
+            self.schema = rows_schema(types)
+            self.intervals = interval_columns(types)
+        else:
+            self._table = arrow_rows(data)
+            self.schema = stored_schema(durations_as_int64(self._table.schema))
+            self.intervals = [one.name for one in self._table.schema if pa.types.is_duration(one.type)]
 
-    @property
-    def bytes(self) -> float:
-        """Estimated size of the files."""
-        return self.rows * self.profile.bytes_per_row
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The data frame."""
+        assert self._table is not None
+        return to_frame(self._table, self._session)
+
+    @cached_property
+    def engine(self) -> SparkEngine:
+        """The session as an engine."""
+        return SparkEngine(self.frame.sparkSession, owned=False)
+
+    def check(self, streaming: SkipstoneError) -> None:
+        """Refuse a stream, and types that Spark lacks."""
+        if self._table is not None:
+            spark_types(self._table.schema)
+        elif self.frame.isStreaming:
+            raise streaming
+
+    def metadata(self, layout: PageLayout) -> tuple[tuple[str, str], ...]:
+        """Return Spark's own metadata, and the clustering."""
+        return row_metadata(self.frame.schema, layout)
+
+    def survey(self, layout: PageLayout, to_stored: ToStored | None = None) -> RowSurvey:
+        """Count and sample the rows in one pass; rows of a table are at hand."""
+        if self._table is None:
+            return self.engine.follow(lambda: survey(self.frame, layout, to_stored))
+        sample = RowSample()
+        for batch in self._table.to_batches():
+            sample.add(batch)
+        few = sample.table(self._table.slice(0, 0).to_batches() or _no_rows(self._table.schema))
+        return RowSurvey.of(sample.rows, _stored(few, to_stored), layout)
+
+    def write(
+        self, survey: RowSurvey, output: FileOutput, progress: Callable[[int, int], None]
+    ) -> list[WrittenFile]:
+        """Order the rows and write them, one file per task."""
+        partition = None if output.target is None else partition_of(self.frame, output.target)
+        ordered = order_rows(self.frame, output.layout, survey, partition)
+        return self.engine.follow(lambda: write_frame(ordered, output), progress)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "engine" in self.__dict__:
+            self.engine.close()
+
+
+def interval_columns(schema: StructType) -> list[str]:
+    """Return the columns of intervals."""
+    from pyspark.sql.types import DayTimeIntervalType
+
+    return [field.name for field in schema.fields if isinstance(field.dataType, DayTimeIntervalType)]
+
+
+def _no_rows(schema: pa.Schema) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)]
+
+
+def _stored(sample: pa.Table, to_stored: ToStored | None) -> pa.Table:
+    batches = [(to_stored or to_stored_batch)(to_stored_batch(batch)) for batch in sample.to_batches()]
+    empty = (to_stored or to_stored_batch)(to_stored_batch(_no_rows(sample.schema)[0]))
+    return pa.Table.from_batches([*batches, empty])
+
+
+def partition_of(frame: DataFrame, target: Target) -> Column | None:
+    """Return a column that labels the partition of each row; None if the table is not partitioned."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+    names = [name for name in target.partition_columns if name in frame.columns]
+    if not names:
+        return None
+
+    def label(*columns: pa.Array) -> pa.Array:
+        return target.labels(pa.RecordBatch.from_arrays(list(columns), names))
+
+    key: Column = arrow_udf(label, "string")(*(f.col(quote_column(target.schema, name)) for name in names))
+    return key
 
 
 def rows_schema(schema: StructType) -> pa.Schema:
@@ -69,43 +160,34 @@ def rows_schema(schema: StructType) -> pa.Schema:
             hint = "cast the column to another type, or drop it"
             problem = f"Arrow has no equivalent of {field.dataType.simpleString()}: {error}"
             raise SchemaError(problem, column=field.name, hint=hint) from error
-    return stored_schema(_intervals_as_int64(pa.schema(fields)))
+    return stored_schema(durations_as_int64(pa.schema(fields)))
 
 
-def _intervals_as_int64(schema: pa.Schema) -> pa.Schema:
-    """Replace intervals by int64 microseconds, as Spark does; its row metadata records the original type."""
-    fields = [field.with_type(pa.int64()) if pa.types.is_duration(field.type) else field for field in schema]
-    return pa.schema(fields)
+def survey(frame: DataFrame, layout: PageLayout, to_stored: ToStored | None = None) -> RowSurvey:
+    """Count the rows and sample all partitions in one pass.
 
-
-def to_stored_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert a batch from Spark to the types in which it is stored."""
-    if not any(pa.types.is_duration(type) for type in batch.schema.types):
-        return batch
-    columns = [c.view(pa.int64()) if pa.types.is_duration(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=_intervals_as_int64(batch.schema))
-
-
-def survey(
-    frame: DataFrame, layout: PageLayout, to_stored: Callable[[pa.Table], pa.Table] = lambda table: table
-) -> FrameSurvey:
-    """Count the rows and sample all partitions; ``to_stored`` converts sampled rows to what is written."""
+    The number of rows is not known while they are sampled. The i-th row of a partition is kept with a chance
+    of k / i, where k is smaller for each next partition, so that the driver receives few rows however many
+    there are; it then drops rows until all have had the same chance.
+    """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    rows = frame.count()
-    share = _SAMPLE / rows if rows else 1.0
-    # A limit would sample the first partitions only.
-    some = frame if share >= 1.0 else frame.where(f.rand(_SEED) < share)
+    seen = Observation()
+    number = f.monotonically_increasing_id().bitwiseAND(f.lit((1 << _ROW_BITS) - 1))
+    chance = f.lit(float(SAMPLE)) / (f.spark_partition_id() + 1) / (number + 1)
+    some = frame.observe(seen, f.count(f.lit(1)).alias("rows")).withColumn(_KEY, chance)
+    some = some.where(f.rand(_SEED) < f.col(_KEY))
     # Packed as bytes: toArrow() fails on a NULL struct with a non-nullable field.
     bodies = some.mapInArrow(_pack, "rows binary").toArrow()["rows"].to_pylist()
-    batches = [to_stored_batch(batch) for body in bodies for batch in pa.ipc.open_stream(body)]
-    table = pa.Table.from_batches(batches) if batches else rows_schema(frame.schema).empty_table()
-    sample = sort_batch(to_stored(table), layout)
-    sample_profile = profile(sample, layout)
-    files = max(
-        math.ceil(rows * sample_profile.bytes_per_row / layout.target_file_bytes - _LAST_FILE_SLACK), 1
-    )
-    return FrameSurvey(rows, sample, sample_profile, files)
+    batches = [batch for body in bodies for batch in pa.ipc.open_stream(body)]
+    rows = int(seen.get["rows"])
+    if not batches:
+        return RowSurvey.of(rows, _stored(rows_schema(frame.schema).empty_table(), to_stored), layout)
+    table = pa.Table.from_batches(batches)
+    chances = np.minimum(np.asarray(table.column(_KEY)), 1.0)
+    same = np.random.default_rng(_SEED).random(len(table)) * chances < SAMPLE / rows
+    return RowSurvey.of(rows, _stored(table.drop_columns([_KEY]).filter(pa.array(same)), to_stored), layout)
 
 
 def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,12 +203,8 @@ def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.record_batch({"rows": pa.array([packed], pa.binary())})
 
 
-# The last file can grow by half.
-_LAST_FILE_SLACK: Final = 0.5
-
-
 def order_rows(
-    frame: DataFrame, layout: PageLayout, frame_survey: FrameSurvey, partition: Column | None = None
+    frame: DataFrame, layout: PageLayout, survey: RowSurvey, partition: Column | None = None
 ) -> DataFrame:
     """Repartition the rows by range and sort them: one Spark partition per file.
 
@@ -134,8 +212,8 @@ def order_rows(
     """
     from pyspark.sql import functions as f
 
-    tasks = min(frame_survey.files, _MOST_TASKS)
-    schema = frame_survey.sample.schema
+    tasks = min(survey.files, _MOST_TASKS)
+    schema = survey.sample.schema
     for name in (_KEY, _PARTITION):
         if name in frame.columns:
             raise UsageError("name is reserved", column=name, hint="rename the column")
@@ -146,7 +224,7 @@ def order_rows(
     keys = [f.col(quote_column(schema, name)) for name in layout.cluster_by]
     if layout.curve is not None:
         along = _curve_position(
-            Cluster.of(frame_survey.sample, layout.cluster_by, layout.curve), layout.cluster_by, schema
+            Cluster.of(survey.sample, layout.cluster_by, layout.curve), layout.cluster_by, schema
         )
         frame = frame.withColumn(_KEY, along(*keys))
         keys = [f.col(_KEY)]
@@ -169,22 +247,7 @@ def _curve_position(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -
     return arrow_udf(position, "long")
 
 
-@dataclass(frozen=True, slots=True)
-class FrameOutput:
-    """Where and how tasks write their files."""
-
-    stage: Store
-    job: str
-    layout: PageLayout
-    profile: Profile
-    expected: float | None
-    """Bytes per task; None if tasks differ in size."""
-    metadata: tuple[tuple[str, str], ...]
-    shape: FileShape | None = None
-    """Requirements of an Iceberg table; None for a directory."""
-
-
-def write_frame(frame: DataFrame, output: FrameOutput) -> list[WrittenFile]:
+def write_frame(frame: DataFrame, output: FileOutput) -> list[WrittenFile]:
     """Write the rows, one task per Spark partition, and return the files of successful attempts only."""
     results = frame.mapInArrow(_task(dump_with_credentials(output)), "files binary").toArrow()
     return [file for body in results["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
@@ -192,18 +255,8 @@ def write_frame(frame: DataFrame, output: FrameOutput) -> list[WrittenFile]:
 
 def _task(output_bytes: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        output: FrameOutput = pickle.loads(output_bytes)  # noqa: S301
-        files = write_files(
-            map(_without_key, batches),
-            output.stage,
-            output.job,
-            task_name(),
-            output.layout,
-            output.profile,
-            expected_bytes=output.expected,
-            metadata=dict(output.metadata),
-            shape=output.shape,
-        )
+        output: FileOutput = pickle.loads(output_bytes)  # noqa: S301
+        files = output.write(map(_without_key, batches), task_name())
         yield pa.record_batch({"files": pa.array([pickle.dumps(files)], pa.binary())})
 
     return write
@@ -227,7 +280,7 @@ def _without_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 def row_metadata(schema: StructType, layout: PageLayout) -> tuple[tuple[str, str], ...]:
     """Return Spark's own key-value metadata, which restores the original types, and the clustering."""
     fields = [field for field in schema.fields if field.name not in layout.partition_by]
-    return ((ROW_METADATA, type(schema)(fields).json()), *cluster_metadata(layout))
+    return files_metadata(type(schema)(fields).json(), layout)
 
 
 def quote_column(schema: pa.Schema, name: str) -> str:
@@ -237,36 +290,34 @@ def quote_column(schema: pa.Schema, name: str) -> str:
 
 def to_frame(data: DataLike, session: SparkSession | None = None) -> DataFrame:
     """Return a Spark data frame; pandas, Polars and Arrow tables are converted."""
-    if _is_of(data, "pyspark.sql."):
+    if is_frame(data):
         frame = cast("DataFrame", data)
         if session is not None and frame.sparkSession is not session:
             raise UsageError("data frame belongs to another Spark session", hint="omit session=")
         return frame
-    require_pyspark()
-    from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_table
+    table = arrow_rows(data)
+    schema = spark_types(table.schema)
+    from skipstone.engine.spark_types import arrow_schema, to_spark_table
 
-    table = _to_micros(as_table(data))
-    check_names(table.schema.names)
-    if not table.num_columns:
-        raise UsageError("data has no columns", hint="pass a table with at least one column")
-    schema = spark_schema(table.schema, table.schema, _intervals(table.schema))
-    try:
-        rows = to_spark_table(table, arrow_schema(schema))
-    except pa.ArrowException as error:
-        problem = f"Spark can't represent the values: {error}"
-        raise SchemaError(problem, hint="cast the columns first") from error
+    rows = to_spark_table(table, arrow_schema(schema))
     session = session or spark_session()
     return session.createDataFrame(rows, schema) if table.num_rows else session.createDataFrame([], schema)
 
 
-def _is_of(data: Any, module: str) -> bool:
-    return any(kind.__module__.startswith(module) for kind in type(data).__mro__)
+def arrow_rows(data: Any) -> pa.Table:
+    """Convert data to an Arrow table with the types of an engine."""
+    table = as_table(data)
+    check_names(table.schema.names)
+    if not table.num_columns:
+        raise UsageError("data has no columns", hint="pass a table with at least one column")
+    schema = engine_schema(table.schema)
+    return pa.Table.from_batches([to_engine_batch(batch, schema) for batch in table.to_batches()], schema)
 
 
 def as_table(data: Any) -> pa.Table:
     """Convert data to an Arrow table; a pandas index becomes columns."""
     try:
-        if _is_of(data, "pandas."):
+        if is_of(data, "pandas."):
             # As to_parquet does: an index becomes columns, unless it only numbers the rows. A named one is a
             # column too: to_parquet stores it in pandas metadata, which a lake's files don't have.
             names = [name for name in data.index.names if name is not None]
@@ -277,28 +328,13 @@ def as_table(data: Any) -> pa.Table:
         raise UsageError(f"can't ingest a {type(data).__name__}: {error}", hint=hint) from error
 
 
-def _to_micros(table: pa.Table) -> pa.Table:
-    """Convert nanoseconds to Spark's microseconds; an error if that would lose digits."""
-    for at, field in enumerate(table.schema):
-        type = field.type
-        if pa.types.is_timestamp(type) and type.unit == "ns":
-            target = pa.timestamp("us", type.tz)
-        elif pa.types.is_duration(type):
-            target = pa.duration("us")
-        else:
-            continue
-        try:
-            column = table.column(at).cast(target)
-        except pa.ArrowException as error:
-            hint = "round the column to microseconds first"
-            problem = f"Spark does not support nanoseconds: {error}"
-            raise SchemaError(problem, column=field.name, hint=hint) from error
-        table = table.set_column(at, field.with_type(target), column)
-    return table
-
-
-def _intervals(schema: pa.Schema) -> StructType:
+def spark_types(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of Arrow rows; types that Spark lacks are an error."""
+    require_pyspark()
     from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
 
+    from skipstone.engine.spark_types import spark_schema
+
     names = [field.name for field in schema if pa.types.is_duration(field.type)]
-    return StructType([StructField(name, DayTimeIntervalType()) for name in names])
+    intervals = StructType([StructField(name, DayTimeIntervalType()) for name in names])
+    return spark_schema(schema, schema, intervals)

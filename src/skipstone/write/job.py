@@ -1,4 +1,4 @@
-"""Ingest a data frame into a directory: all of its files are published together, then indexed."""
+"""Ingest rows into a directory: all of their files are published together, then indexed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from skipstone.engine.spark import SparkEngine
+from skipstone.engine.jobs import Engine, EngineUse, LocalEngine
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
+from skipstone.parquet.write.columns import choice_hint
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Lake, Table
 from skipstone.store.store import Store
-from skipstone.write.frame import (
-    FrameOutput,
-    FrameSurvey,
-    order_rows,
-    row_metadata,
-    rows_schema,
-    survey,
-    to_frame,
-    write_frame,
-)
 from skipstone.write.lakes import (
     check_fits,
     check_target,
@@ -41,16 +32,18 @@ from skipstone.write.lakes import (
 )
 from skipstone.write.lookups import add_blooms, measure_look_ups
 from skipstone.write.report import IngestReport, LookUps, Seconds
+from skipstone.write.rows import FileOutput, Rows, RowSurvey, choose_ingest_engine, open_rows, task_bytes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from skipstone.typing import (
         CatalogLike,
         ClusterOrder,
         Compression,
         DataLike,
+        EngineLike,
         IngestProgress,
         PredicateLike,
         QueryLog,
@@ -58,17 +51,19 @@ if TYPE_CHECKING:
         StrPath,
     )
 
+MODES: Final = ("append", "overwrite")
 WRITING: Final = "writing"
 INDEXING: Final = "indexing"
 
 
 @dataclass(slots=True)
 class Ingest:
-    """Ingests data frames into one directory."""
+    """Ingests rows into one directory."""
 
     store: Store
     layout: PageLayout
-    session: SparkSession
+    why: str = "requested"
+    """Why the rows' engine runs."""
     index: bool = True
     queries: QueryLog | None = None
     progress: IngestProgress | None = None
@@ -82,56 +77,52 @@ class Ingest:
 
     def run(
         self,
-        frame: DataFrame,
+        rows: Rows,
         sources: Sequence[JournalSource] = (),
         *,
         before_publish: Callable[[], None] = lambda: None,
     ) -> IngestReport:
-        """Write the frame's rows, publish them unless ``before_publish`` objects, and index them."""
-        if frame.isStreaming:
-            raise refuse_stream(self.store.uri)
+        """Write the rows, publish them unless ``before_publish`` objects, and index them."""
         clock = Clock()
-        schema = rows_schema(frame.schema)
+        rows.check(refuse_stream(self.store.uri))
         layout = self.layout
         if self.lake is not None:
-            layout = fit_layout(layout, self.lake, schema)
-            check_fits(self.lake, schema, evolve=self.evolve)
-        layout.check(schema)
-        with Append.begin(self.store) as append, SparkEngine(self.session, owned=False) as engine:
+            layout = fit_layout(layout, self.lake, rows.schema)
+            check_fits(self.lake, rows.schema, evolve=self.evolve)
+        layout.check(rows.schema)
+        with rows, Append.begin(self.store) as append:
             claim(self.store, append, sources)
-            frame_survey = engine.follow(lambda: survey(frame, layout))
+            survey = rows.survey(layout)
             if self.queries is not None:
-                layout = add_blooms(frame_survey, layout, self.queries)
-                frame_survey = replace(frame_survey, profile=profile(frame_survey.sample, layout))
+                layout = add_blooms(survey, layout, self.queries)
+                survey = replace(survey, profile=profile(survey.sample, layout))
             clock.lap("survey")
             files: list[WrittenFile] = []
-            if frame_survey.rows:
-                metadata = row_metadata(frame.schema, layout)
-                output = FrameOutput(
+            if survey.rows:
+                output = FileOutput(
                     append.stage,
                     append.job,
                     layout,
-                    frame_survey.profile,
-                    task_bytes(frame_survey, layout),
-                    metadata,
+                    survey.profile,
+                    task_bytes(survey, layout),
+                    rows.metadata(layout),
                 )
                 progress = MonotoneProgress(WRITING, self.progress)
-                ordered = order_rows(frame, layout, frame_survey)
-                files = engine.follow(lambda: write_frame(ordered, output), progress)
+                files = rows.write(survey, output, progress)
                 progress.end()
-            check_count(frame_survey.rows, files, self.store.uri)
+            check_count(survey.rows, files, self.store.uri)
             clock.lap("write")
             before_publish()
-            self._check_again(layout, schema)
+            self._check_again(layout, rows.schema)
             if files or sources:
                 append.publish([file.key for file in files], sources=sources)
             clock.lap("publish")
-            problem, skips = self._index_and_measure(layout, frame_survey, engine) if files else ("", ())
+            problem, skips = self._index_and_measure(layout, survey, files, rows) if files else ("", ())
             clock.lap("index")
         indexed = self.index and self.lake is not None
         return IngestReport(
             lake=self.store.uri,
-            rows=frame_survey.rows,
+            rows=survey.rows,
             sizes=tuple(file.bytes for file in files),
             row_groups=sum(file.row_groups for file in files),
             partitions=len({file.partition for file in files}),
@@ -141,6 +132,7 @@ class Ingest:
             index_problem=problem,
             cluster_by=layout.cluster_by,
             clustered_as_before=layout.cluster_by != self.layout.cluster_by,
+            engine=EngineUse(rows.engine.name, self.why).compared(bytes=survey.memory_bytes),
         )
 
     def _check_again(self, layout: PageLayout, schema: pa.Schema) -> None:
@@ -156,26 +148,29 @@ class Ingest:
         check_fits(lake, schema, evolve=self.evolve)
 
     def _index_and_measure(
-        self, layout: PageLayout, frame_survey: FrameSurvey, engine: SparkEngine
+        self, layout: PageLayout, survey: RowSurvey, files: Sequence[WrittenFile], rows: Rows
     ) -> tuple[str, tuple[LookUps, ...]]:
         """Index the new files and measure look-ups; errors are returned, because the rows are published."""
         try:
             if self.index:
                 progress = MonotoneProgress(INDEXING, self.progress)
-                self.lake = index_new_files(self.store, layout, engine, progress)
+                self.lake = index_new_files(self.store, layout, index_engine(rows, files), progress)
                 progress.end()
             else:
                 self.lake = open_existing(self.store)
-            return "", measure_look_ups(
-                self.lake, layout, frame_survey.sample
-            ) if self.lake is not None else ()
+            return "", measure_look_ups(self.lake, layout, survey.sample) if self.lake is not None else ()
         except SkipstoneError as error:
             return str(error), ()
 
 
-def task_bytes(frame_survey: FrameSurvey, layout: PageLayout) -> float | None:
-    """Bytes per task; None without an order, where Spark's partitions have any size."""
-    return frame_survey.bytes / frame_survey.files if layout.partition_by or layout.cluster_by else None
+# Files that take less time to index than a Spark job takes to start.
+_FEW_FILES, _FEW_BYTES = 16, 64 << 20
+
+
+def index_engine(rows: Rows, files: Sequence[WrittenFile]) -> Engine:
+    """Return the engine that indexes new files: that of the rows, or local threads for a few small files."""
+    few = len(files) <= _FEW_FILES and sum(file.bytes for file in files) <= _FEW_BYTES
+    return LocalEngine() if few else rows.engine
 
 
 def ingest(
@@ -197,6 +192,8 @@ def ingest(
     queries: QueryLog | None = None,
     index: bool = True,
     evolve: bool = False,
+    engine: EngineLike = "auto",
+    threads: int | None = None,
     session: SparkSession | None = None,
     storage_options: StorageOptions | None = None,
     progress: IngestProgress | None = None,
@@ -209,11 +206,13 @@ def ingest(
 ) -> IngestReport:
     """Write rows to a directory of Parquet files or an Iceberg table, laid out for skipping.
 
-    Rows are partitioned and ordered on Spark, written as files of the target size, published all at once and
-    indexed. Options of the layout that are None are those of the lake or table, or the defaults below.
+    Rows are partitioned and ordered, written as files of the target size, published all at once and indexed.
+    Spark does this where it is installed, else local threads, which spill rows that don't fit into memory.
+    Options of the layout that are None are those of the lake or table, or the defaults below.
 
     Args:
-        data: A Spark data frame, or a table of pyarrow, pandas, Polars or another Arrow library.
+        data: A Spark data frame, or a table of pyarrow, pandas, Polars or another Arrow library; on local
+            threads also a ``pyarrow.RecordBatchReader`` or a ``pyarrow.dataset.Dataset``.
         path: A directory, which is created or appended to; an open table; or, with ``catalog``, a table's
             name.
         partition_by: Columns of Hive-style partitions. A directory that has files keeps its own, and a
@@ -233,6 +232,9 @@ def ingest(
             they pay off.
         index: Index the new files.
         evolve: Allow new columns in a directory.
+        engine: ``"spark"``, ``"local"`` or a Spark session; by default Spark where PySpark and Java are
+            installed, else local threads.
+        threads: Threads of the local engine; one per core by default.
         session: The Spark session; by default the one that is running, or a new one.
         storage_options: Options of the object store.
         progress: Called with the phase, and the number of its finished and of all tasks.
@@ -250,13 +252,14 @@ def ingest(
     Examples:
         >>> import pyarrow as pa
         >>> import skipstone as sk
-        >>> report = sk.ingest(pa.table({"id": [3, 1, 2]}), "numbers", cluster_by=["id"])
-        >>> report.rows, report.files
-        (3, 1)
+        >>> report = sk.ingest(pa.table({"id": [3, 1, 2]}), "numbers", cluster_by=["id"], engine="local")
+        >>> report.rows, report.files, report.engine.name
+        (3, 1, 'local')
     """
     layout = layout_options(
         row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
     )
+    chosen_engine, why = choose_ingest_engine(engine, session, threads, data)
     if catalog is not None or is_table(path):
         from skipstone.write.table_job import ingest_table
 
@@ -264,8 +267,10 @@ def ingest(
             hint = "add columns to the table first: table.table.update_schema()"
             raise UsageError("evolve=True applies to directories only", hint=hint)
         return ingest_table(
-            to_frame(data, session),
+            data,
             path,
+            engine=chosen_engine,
+            why=why,
             catalog=catalog,
             mode=mode,
             overwrite=overwrite,
@@ -283,6 +288,9 @@ def ingest(
             blooms=blooms,
             **layout,
         )
+    if mode not in MODES:
+        hint = choice_hint(mode, MODES, f"use one of {', '.join(MODES)}")
+        raise UsageError(f"unknown mode {mode!r}", hint=hint)
     if mode != "append" or overwrite is not None or where is not None:
         raise refuse_overwrite(str(path))
     if branch != "main" or properties is not None:
@@ -291,8 +299,7 @@ def ingest(
         )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     store = lake_store(path, storage_options)
-    frame = to_frame(data, session)
-    return Ingest(store, chosen, frame.sparkSession, index, queries, progress, evolve).run(frame)
+    return Ingest(store, chosen, why, index, queries, progress, evolve).run(open_rows(data, chosen_engine))
 
 
 def is_table(x: object) -> bool:
@@ -337,9 +344,8 @@ def make_layout(
     options = PageLayout.__dataclass_fields__
     unknown = sorted(set(others) - set(options))
     if unknown:
-        raise UsageError(
-            f"unknown layout option: {', '.join(unknown)}", hint=f"use one of {', '.join(options)}"
-        )
+        hint = choice_hint(unknown[0], list(options), f"use one of {', '.join(options)}")
+        raise UsageError(f"unknown layout option: {', '.join(unknown)}", hint=hint)
     named = {"partition_by": partition_by, "cluster_by": cluster_by, "blooms": blooms or ()}
     for name, value in named.items():
         if isinstance(value, str):

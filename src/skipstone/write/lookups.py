@@ -18,8 +18,8 @@ from skipstone.predicate import tree
 from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
-from skipstone.write.frame import FrameSurvey
 from skipstone.write.report import LookUps
+from skipstone.write.rows import RowSurvey
 
 _TRIED: Final = 8
 _SEED: Final = 7
@@ -50,7 +50,7 @@ def _measure(lake: Lake, total: int, name: str, sample: pa.Table) -> LookUps | N
     return LookUps(name, kept / rows if rows else 0.0, tasks / files if files else 0.0)
 
 
-def add_blooms(survey: FrameSurvey, layout: PageLayout, queries: Any) -> PageLayout:
+def add_blooms(survey: RowSurvey, layout: PageLayout, queries: Any) -> PageLayout:
     """Add bloom filters to the layout for the columns where these queries benefit."""
     if not survey.rows:
         return layout
@@ -80,7 +80,7 @@ def add_blooms(survey: FrameSurvey, layout: PageLayout, queries: Any) -> PageLay
     return replace(layout, blooms=tuple(dict.fromkeys((*layout.blooms, *names))))
 
 
-def _group_rows(survey: FrameSurvey, layout: PageLayout) -> float:
+def _group_rows(survey: RowSurvey, layout: PageLayout) -> float:
     """Estimated rows per row group."""
     in_memory = survey.sample.nbytes / survey.sample.num_rows
     by_size = layout.row_group_bytes / max(in_memory, 1.0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from skipstone.engine.jobs import EngineUse
 from skipstone.report import Reported
 
 
@@ -68,6 +69,8 @@ class IngestReport(Reported):
     cluster_by: tuple[str, ...] = ()
     clustered_as_before: bool = False
     """Whether ``cluster_by`` was inherited from the previous ingest."""
+    engine: EngineUse | None = None
+    """The engine that ran, and why."""
 
     @property
     def files(self) -> int:

@@ -18,6 +18,7 @@ from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_ta
 from skipstone.lake.journal import ingested
 from skipstone.scan.lake import Lake
 from skipstone.store.store import ListedFile, Store, open_store
+from skipstone.write.frame import SparkRows
 from skipstone.write.job import Ingest, layout_options, make_layout
 from skipstone.write.lakes import lake_store
 from skipstone.write.report import IngestReport, PipelineReport
@@ -272,13 +273,15 @@ def ingest_new(
     reports: list[IngestReport] = []
     if batches:
         session = session or spark_session()
-        work = Ingest(store, chosen, session, index, queries, progress, evolve)
+        work = Ingest(store, chosen, index=index, queries=queries, progress=progress, evolve=evolve)
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))
             frame = _frame(session, sources, batch, schema, dict(read_options or {}), work.lake)
             unchanged = partial(sources.check_same, batch)
-            reports.append(work.run(frame, sources.journal_sources(batch), before_publish=unchanged))
+            reports.append(
+                work.run(SparkRows(frame), sources.journal_sources(batch), before_publish=unchanged)
+            )
     return PipelineReport(
         store.uri, len(sources.new), sources.already_ingested, sources.changed, tuple(reports)
     )

@@ -1,43 +1,34 @@
-"""Ingest a data frame into an Iceberg table as one snapshot."""
+"""Ingest rows into an Iceberg table as one snapshot."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine
-from skipstone.engine.spark import SparkEngine
+from skipstone.engine.jobs import Engine, EngineUse
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.writing.commit import JOB, append
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
-from skipstone.parquet.write.columns import find_path
+from skipstone.parquet.write.columns import choice_hint, find_path
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import CODECS, PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Table as LakeTable
-from skipstone.write.frame import (
-    FrameOutput,
-    FrameSurvey,
-    order_rows,
-    quote_column,
-    rows_schema,
-    survey,
-    write_frame,
-)
 from skipstone.write.job import (
     INDEXING,
+    MODES,
     WRITING,
     Clock,
     MonotoneProgress,
     check_count,
+    index_engine,
     make_layout,
-    task_bytes,
 )
 from skipstone.write.lakes import index_bytes
 from skipstone.write.lookups import add_blooms, measure_look_ups
@@ -50,23 +41,32 @@ from skipstone.write.overwrite import (
 )
 from skipstone.write.overwrite import overwrite as overwrite_files
 from skipstone.write.report import IngestReport, LookUps
+from skipstone.write.rows import FileOutput, Rows, RowSurvey, open_rows, task_bytes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
-    from skipstone.typing import CatalogLike, IngestProgress, PredicateLike, QueryLog, StorageOptions, StrPath
+    from skipstone.typing import (
+        CatalogLike,
+        DataLike,
+        EngineLike,
+        IngestProgress,
+        PredicateLike,
+        QueryLog,
+        StorageOptions,
+        StrPath,
+    )
 
 
-MODES: Final = ("append", "overwrite")
 OVERWRITES: Final = ("all", "partitions")
 
 
 def ingest_table(
-    frame: DataFrame,
+    data: DataLike,
     table: StrPath | LakeTable | Table,
     *,
+    engine: EngineLike = "auto",
+    why: str = "requested",
     catalog: CatalogLike | None = None,
     mode: str = "append",
     overwrite: str | None = None,
@@ -79,12 +79,12 @@ def ingest_table(
     storage_options: StorageOptions | None = None,
     **layout: Any,
 ) -> IngestReport:
-    """Append a data frame to a table, or replace rows with it, as one snapshot; see ``ingest``."""
+    """Append rows to a table, or replace rows with it, as one snapshot; see ``ingest``."""
     target = open_target(table, catalog)
     how = parse_overwrite(mode, overwrite, where)
     chosen = table_layout(target, layout)
-    work = TableIngest(target, chosen, how, branch, properties or {}, index, queries, progress)
-    report = work.run(frame, storage_options)
+    work = TableIngest(target, chosen, why, how, branch, properties or {}, index, queries, progress)
+    report = work.run(open_rows(data, engine), storage_options)
     if isinstance(table, LakeTable):
         table.refresh()
     return report
@@ -110,14 +110,16 @@ def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None 
 def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> Overwrite | None:
     """Return the rows to overwrite; None for an append."""
     if mode not in MODES:
-        raise UsageError(f"unknown mode {mode!r}", hint=f"use one of {', '.join(MODES)}")
+        hint = choice_hint(mode, MODES, f"use one of {', '.join(MODES)}")
+        raise UsageError(f"unknown mode {mode!r}", hint=hint)
     if mode == "append":
         if overwrite is not None or where is not None:
             raise UsageError("overwrite= and where= don't apply to appends", hint='use mode="overwrite"')
         return None
     if overwrite not in (None, *OVERWRITES):
         problem = f"unknown overwrite mode {overwrite!r}"
-        raise UsageError(problem, hint=f"use one of {', '.join(OVERWRITES)}, or where=")
+        hint = choice_hint(str(overwrite), OVERWRITES, f"use one of {', '.join(OVERWRITES)}, or where=")
+        raise UsageError(problem, hint=hint)
     if where is not None:
         if overwrite is not None:
             raise UsageError("overwrite= and where= can't be combined", hint="omit one of them")
@@ -129,10 +131,12 @@ def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> O
 
 @dataclass(slots=True)
 class TableIngest:
-    """Ingests a data frame into a table."""
+    """Ingests rows into a table."""
 
     table: Table
     layout: PageLayout
+    why: str = "requested"
+    """Why the rows' engine runs."""
     how: Overwrite | None = None
     branch: str = "main"
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -140,43 +144,44 @@ class TableIngest:
     queries: QueryLog | None = None
     progress: IngestProgress | None = None
 
-    def run(self, frame: DataFrame, storage_options: StorageOptions | None = None) -> IngestReport:
-        """Write the frame's rows, commit them, and index their files."""
+    def run(self, rows: Rows, storage_options: StorageOptions | None = None) -> IngestReport:
+        """Write the rows, commit them, and index their files."""
         name = ".".join(self.table.name())
-        if frame.isStreaming:
-            hint = 'use frame.writeStream.format("skipstone")'
-            raise UsageError("streaming data frames can't be ingested", path=name, hint=hint)
         clock = Clock()
+        hint = 'use frame.writeStream.format("skipstone")'
+        rows.check(UsageError("streaming data frames can't be ingested", path=name, hint=hint))
         target = Target.of(self.table, self.layout.cluster_by, storage_options)
         layout = self.layout
-        check_schema(frame.schema, target)
+        check_schema(rows.schema, rows.intervals, target)
         layout.check(target.schema)
         if self.how is not None:
             self.how.check(target)
         job = secrets.token_hex(10)
-        with SparkEngine(frame.sparkSession, owned=False) as engine:
-            frame_survey = engine.follow(lambda: survey(frame, layout, to_table_rows(target)))
+        with rows:
+            survey = rows.survey(layout, target.fitted)
             if self.queries is not None:
-                layout = add_blooms(frame_survey, layout, self.queries)
-                frame_survey = replace(frame_survey, profile=profile(frame_survey.sample, layout))
+                layout = add_blooms(survey, layout, self.queries)
+                survey = replace(survey, profile=profile(survey.sample, layout))
             clock.lap("survey")
             try:
-                files = self._write(frame, target, job, layout, frame_survey, engine)
+                files = self._write(rows, target, job, layout, survey)
             except BaseException:
                 delete_leftovers(target, job)
                 raise
             clock.lap("write")
             new = [target.new_file(file) for file in files]
-            number, replaced, moved = self._commit(target, new, job, layout, frame_survey, engine)
+            number, replaced, moved = self._commit(target, new, job, layout, survey, rows)
             delete_leftovers(target, job, committed=[*new, *moved])
             clock.lap("publish")
             problem, skips, size = (
-                self._index_and_measure(layout, frame_survey, engine) if number is not None else ("", (), 0)
+                self._index_and_measure(layout, survey, index_engine(rows, files))
+                if number is not None
+                else ("", (), 0)
             )
             clock.lap("index")
         return IngestReport(
             lake=name,
-            rows=frame_survey.rows,
+            rows=survey.rows,
             sizes=tuple(file.bytes for file in files),
             row_groups=sum(file.row_groups for file in files),
             partitions=len({file.note.key for file in files}),
@@ -187,31 +192,20 @@ class TableIngest:
             snapshot=number,
             replaced=replaced,
             cluster_by=layout.cluster_by,
+            engine=EngineUse(rows.engine.name, self.why).compared(bytes=survey.memory_bytes),
         )
 
     def _write(
-        self,
-        frame: DataFrame,
-        target: Target,
-        job: str,
-        layout: PageLayout,
-        frame_survey: FrameSurvey,
-        engine: SparkEngine,
+        self, rows: Rows, target: Target, job: str, layout: PageLayout, survey: RowSurvey
     ) -> list[WrittenFile]:
-        if not frame_survey.rows:
+        if not survey.rows:
             return []
-        partition = partition_of(frame, target)
-        each = (
-            frame_survey.bytes / frame_survey.files
-            if partition is not None
-            else task_bytes(frame_survey, layout)
-        )
-        output = FrameOutput(target.store, job, layout, frame_survey.profile, each, (), target)
+        each = task_bytes(survey, layout, target)
+        output = FileOutput(target.store, job, layout, survey.profile, each, target=target)
         progress = MonotoneProgress(WRITING, self.progress)
-        ordered = order_rows(frame, layout, frame_survey, partition)
-        files = engine.follow(lambda: write_frame(ordered, output), progress)
+        files = rows.write(survey, output, progress)
         progress.end()
-        check_count(frame_survey.rows, files, target.name)
+        check_count(survey.rows, files, target.name)
         return files
 
     def _commit(
@@ -220,21 +214,21 @@ class TableIngest:
         files: Sequence[NewFile],
         job: str,
         layout: PageLayout,
-        frame_survey: FrameSurvey,
-        engine: SparkEngine,
+        survey: RowSurvey,
+        rows: Rows,
     ) -> tuple[int | None, int, Sequence[NewFile]]:
         """Commit, and return the snapshot, the number of files removed and the files rewritten."""
         summary = {**self.properties, JOB: job}
         if self.how is None:
             return append(self.table, target, files, properties=summary, branch=self.branch), 0, ()
-        rewriter = Rewriter(target, layout, frame_survey.profile, job)
+        rewriter = Rewriter(target, layout, survey.profile, job)
         result = overwrite_files(
-            self.table, self.how, files, rewriter, engine, branch=self.branch, properties=summary
+            self.table, self.how, files, rewriter, rows.engine, branch=self.branch, properties=summary
         )
         return result.snapshot, result.replaced, result.moved
 
     def _index_and_measure(
-        self, layout: PageLayout, frame_survey: FrameSurvey, engine: SparkEngine
+        self, layout: PageLayout, survey: RowSurvey, engine: Engine
     ) -> tuple[str, tuple[LookUps, ...], int]:
         """Index the new files and measure look-ups; errors are returned, because the rows are committed."""
         if self.branch != "main":
@@ -246,47 +240,18 @@ class TableIngest:
                 progress = MonotoneProgress(INDEXING, self.progress)
                 size = index_table(lake, layout, engine, progress)
                 progress.end()
-            return "", measure_look_ups(lake, layout, frame_survey.sample) if frame_survey.rows else (), size
+            return "", measure_look_ups(lake, layout, survey.sample) if survey.rows else (), size
         except SkipstoneError as error:
             return str(error), (), 0
 
 
-def check_schema(schema: StructType, target: Target) -> None:
+def check_schema(schema: pa.Schema, intervals: Sequence[str], target: Target) -> None:
     """Refuse rows that don't fit the table's schema, before anything is computed."""
-    from pyspark.sql.types import DayTimeIntervalType
-
-    for column in schema.fields:
-        if isinstance(column.dataType, DayTimeIntervalType):
-            hint = "cast the column to a number"
-            problem = "Iceberg does not support intervals"
-            raise SchemaError(problem, path=target.name, column=column.name, hint=hint)
-    check_columns(rows_schema(schema), target.schema, target.name)
-
-
-def to_table_rows(target: Target) -> Callable[[pa.Table], pa.Table]:
-    """Return a function that converts rows to the table's schema."""
-
-    def convert(table: pa.Table) -> pa.Table:
-        batches = [target.fitted(batch) for batch in table.to_batches()]
-        return pa.Table.from_batches(batches, target.schema)
-
-    return convert
-
-
-def partition_of(frame: DataFrame, target: Target) -> Column | None:
-    """Return a column that labels the partition of each row; None if the table is not partitioned."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-
-    names = [name for name in target.partition_columns if name in frame.columns]
-    if not names:
-        return None
-
-    def label(*columns: pa.Array) -> pa.Array:
-        return target.labels(pa.RecordBatch.from_arrays(list(columns), names))
-
-    key: Column = arrow_udf(label, "string")(*(f.col(quote_column(target.schema, name)) for name in names))
-    return key
+    if intervals:
+        hint = "cast the column to a number"
+        problem = "Iceberg does not support intervals"
+        raise SchemaError(problem, path=target.name, column=intervals[0], hint=hint)
+    check_columns(schema, target.schema, target.name)
 
 
 def delete_leftovers(target: Target, job: str, committed: Sequence[NewFile] = ()) -> None:

@@ -47,6 +47,7 @@ def _blocks(report: IngestReport) -> tuple[Block, ...]:
     return (
         Text(_written(report), "bold"),
         Text(_spent(report), "dim"),
+        Text(str(report.engine or ""), "dim"),
         Text(problem if report.index_problem else "", "bold"),
         table(
             report.skips,

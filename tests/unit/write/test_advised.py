@@ -13,13 +13,13 @@ from skipstone.errors import PredicateError
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.parquet.write.profile import profile
-from skipstone.write.frame import FrameSurvey
 from skipstone.write.lookups import add_blooms
+from skipstone.write.rows import RowSurvey
 
 SAMPLED = 20_000
 
 
-def survey(rows: int, layout: PageLayout) -> FrameSurvey:
+def survey(rows: int, layout: PageLayout) -> RowSurvey:
     """A sample of ``rows`` rows: ``ts`` and ``id`` never repeat, ``user`` has 100,000 values."""
     rng = np.random.default_rng(1)
     table = pa.table(
@@ -33,7 +33,7 @@ def survey(rows: int, layout: PageLayout) -> FrameSurvey:
         }
     )
     sample = sort_batch(table, layout)
-    return FrameSurvey(rows, sample, profile(sample, layout), 10)
+    return RowSurvey(rows, sample, profile(sample, layout), 10)
 
 
 def blooms(rows: int, queries: Any, **settings: Any) -> tuple[str, ...]:
@@ -76,6 +76,6 @@ def test_a_query_log(tmp_path: Path) -> None:
 def test_no_rows_and_no_questions() -> None:
     layout = PageLayout()
     empty = pa.table({"id": pa.array([], pa.int64())})
-    assert add_blooms(FrameSurvey(0, empty, profile(empty, layout), 1), layout, ["id = 3"]) is layout
+    assert add_blooms(RowSurvey(0, empty, profile(empty, layout), 1), layout, ["id = 3"]) is layout
     with pytest.raises(PredicateError, match="nope"):
         blooms(1_000_000, ["nope = 3"])

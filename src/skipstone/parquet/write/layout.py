@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skipstone.core.domain.keys import is_ordered, is_text, storage_type
 from skipstone.errors import UsageError
-from skipstone.parquet.write.columns import find_type, leaves_of, stored_schema
+from skipstone.parquet.write.columns import choice_hint, find_type, leaves_of, stored_schema
 
 MIB = 1 << 20
 CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
@@ -46,7 +46,8 @@ class PageLayout:
         self._check_codec()
         self._check_names()
         if self.cluster not in CLUSTERS:
-            raise UsageError(f"unknown clustering {self.cluster!r}", hint=f"use one of {', '.join(CLUSTERS)}")
+            hint = choice_hint(str(self.cluster), CLUSTERS, f"use one of {', '.join(CLUSTERS)}")
+            raise UsageError(f"unknown clustering {self.cluster!r}", hint=hint)
         if self.cluster != "sort" and not 1 <= len(self.cluster_by) <= _MOST_AXES:
             problem = f"{self.cluster} does not support {len(self.cluster_by)} columns"
             raise UsageError(problem, hint=f"cluster by two to {_MOST_AXES} columns")
@@ -64,7 +65,8 @@ class PageLayout:
     def _check_codec(self) -> None:
         if self.compression not in CODECS:
             problem = f"unknown compression {self.compression!r}"
-            raise UsageError(problem, hint=f"use one of {', '.join(CODECS)}")
+            hint = choice_hint(str(self.compression), CODECS, f"use one of {', '.join(CODECS)}")
+            raise UsageError(problem, hint=hint)
         if self.compression_level is None:
             return
         if self.compression not in _LEVELLED:

@@ -24,23 +24,38 @@ def sort_batch(table: pa.Table, layout: PageLayout, cluster: Cluster | None = No
 
     A curve is fitted to the table's own values unless ``cluster`` is passed.
     """
+    keys = sort_keys(table, layout, cluster)
+    if not keys or table.num_rows < 2:
+        return table
+    order = sort_indices(keys)
+    return table if is_identity(order) else take_rows(table, order)
+
+
+def sort_keys(table: pa.Table, layout: PageLayout, cluster: Cluster | None = None) -> list[pa.ChunkedArray]:
+    """Return columns that sort like the rows of the layout, in ascending order with NULL first."""
     layout.check(table.schema)
     keys = [key for name in layout.partition_by for key in _keys(find_column(table, name))]
     if layout.curve is None:
-        keys += [key for name in layout.cluster_by for key in _keys(find_column(table, name))]
-    else:
-        curve = cluster or Cluster.of(table, layout.cluster_by, layout.curve)
-        keys.append(curve.keys(table))
-    if not keys or table.num_rows < 2:
-        return table
+        return keys + [key for name in layout.cluster_by for key in _keys(find_column(table, name))]
+    curve = cluster or Cluster.of(table, layout.cluster_by, layout.curve)
+    return [*keys, pa.chunked_array([curve.keys(table)])]
+
+
+def sort_indices(keys: Sequence[pa.ChunkedArray]) -> Array:
+    """Return the positions of the rows in the order of their keys."""
     names = [str(number) for number in range(len(keys))]
-    order = pc.sort_indices(
-        pa.table(keys, names),
-        sort_keys=[(name, "ascending", "at_start") for name in names],
-    )
-    if (np.diff(np.asarray(order).view(np.int64)) == 1).all():
-        return table
-    return _plain(table).take(order)
+    ascending = [(name, "ascending", "at_start") for name in names]
+    return np.asarray(pc.sort_indices(pa.table(list(keys), names), sort_keys=ascending)).view(np.int64)
+
+
+def is_identity(order: Array) -> bool:
+    """Whether rows are in order already."""
+    return bool((np.diff(order) == 1).all())
+
+
+def take_rows(table: pa.Table, order: Array) -> pa.Table:
+    """Return rows by position; views and runs become plain."""
+    return _plain(table).take(pa.array(order))
 
 
 def _keys(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:

@@ -33,7 +33,7 @@ def split_rows(
 
     ``partition`` converts values to a partition; the default is Spark's directory name.
     """
-    codes = _codes([column for _, column in columns])
+    codes = number_rows([column for _, column in columns])
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     runs = len(np.unique(codes[starts])) == len(starts)
     order = np.arange(len(codes)) if runs else np.argsort(codes, kind="stable")
@@ -53,15 +53,15 @@ def label_rows(
     columns: Sequence[tuple[str, pa.Array]], label: Callable[[tuple[object, ...]], str]
 ) -> pa.Array:
     """Return the label of each row's partition values."""
-    codes = _codes([column for _, column in columns])
+    codes = number_rows([column for _, column in columns])
     _, firsts, numbers = np.unique(codes, return_index=True, return_inverse=True)
     by_column = [_values(name, column, firsts) for name, column in columns]
     labels = pa.array([label(values) for values in zip(*by_column, strict=True)], pa.string())
     return labels.take(pa.array(numbers))
 
 
-def _codes(columns: Sequence[pa.Array]) -> Array:
-    """Number rows by their combination of values."""
+def number_rows(columns: Sequence[pa.Array]) -> Array:
+    """Number rows by their combination of values; rows with the same values have the same number."""
     codes = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         coded = plain(column).dictionary_encode()
