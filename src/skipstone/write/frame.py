@@ -87,7 +87,7 @@ class SparkRows:
         return row_metadata(self.frame.schema, layout)
 
     def survey(self, layout: PageLayout, to_stored: ToStored | None = None) -> RowSurvey:
-        """Count and sample the rows in one pass; rows of a table are at hand."""
+        """Count and sample the rows in one pass, or without Spark if they are in memory."""
         if self._table is None:
             return self.engine.follow(lambda: survey(self.frame, layout, to_stored))
         sample = RowSample()
