@@ -25,7 +25,7 @@ Each error has ``path``, ``unit``, ``column`` and ``hint`` (the next step), or N
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 __all__ = [
@@ -117,6 +117,38 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
     return f"{text[:half]} … {len(text) - 2 * half:,} characters … {text[-half:]}"
 
 
+def similar(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+    """Return the names that ``name`` may stand for, most similar first.
+
+    >>> similar("AMONT", ["id", "amount"])
+    ['amount']
+    """
+    import difflib
+
+    folded: dict[str, list[str]] = {}
+    for known in names:
+        folded.setdefault(known.lower(), []).append(known)
+    near = [name.lower()]
+    if near[0] not in folded:
+        near = difflib.get_close_matches(near[0], folded, n=count, cutoff=0.7)
+    return [known for fold in near for known in folded[fold]][:count]
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Return the hint for an unknown name: the similar ones, or ``otherwise``.
+
+    >>> did_you_mean("amont", ["id", "amount"], "use a column of the schema")
+    'did you mean amount?'
+    """
+    near = similar(name, names)
+    return f"did you mean {alternatives(near)}?" if near else otherwise
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """Join names: ``a``, ``a or b``, ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def _presentable(text: str) -> str:
     # Shortened first, so that a megabyte takes no time, and far enough that no part of a secret remains.
     return shorten(redact(shorten(text, 20 * _LONGEST)))
@@ -172,7 +204,7 @@ class SkipstoneError(Exception):
         return f"{text} ({self.hint})" if self.hint else text
 
     def __repr__(self) -> str:
-        parts = {"path": self.path, "unit": self.unit, "column": self.column}
+        parts = {"path": self.path, "unit": self.unit, "column": self.column, "hint": self.hint}
         location = "".join(f", {name}={shorten(value, 200)!r}" for name, value in parts.items() if value)
         return f"{type(self).__name__}({self.message!r}{location})"
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from skipstone.aggregate import functions as sk
 from skipstone.aggregate.functions import Aggregate
-from skipstone.errors import ParseError
+from skipstone.errors import ParseError, did_you_mean
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import SqlReader
 from skipstone.predicate.sql.types import check_dialect, select_list, split_list, zone_info
@@ -69,7 +69,8 @@ def _aggregate(term: exp.Expr, text: str, to: SqlReader) -> Aggregate:
         raise ParseError(f"{sql!r} is not a function", hint=f"available: {FORMS}")
     form = _FUNCTIONS.get(node.name.lower())
     if form is None:
-        raise ParseError(f"unknown function {node.name!r}", hint=f"available: {FORMS}")
+        hint = did_you_mean(node.name, _FUNCTIONS, f"available: {FORMS}")
+        raise ParseError(f"unknown function {node.name!r}", hint=hint)
     aggregate = form.make(_Call(node.name.lower(), node.expressions, form.text, to, condition))
     if alias is None and any(isinstance(column, tree.Expr) for column in aggregate.columns):
         # Functions of expressions are named as written.

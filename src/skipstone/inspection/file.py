@@ -12,7 +12,7 @@ import pyarrow as pa
 from skipstone.core.domain.keys import Key, Kind, format_key, key_space
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
-from skipstone.errors import CorruptFileError, UnknownColumnError
+from skipstone.errors import CorruptFileError, UnknownColumnError, did_you_mean
 from skipstone.parquet.dictionary import dictionary_complete
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_facts, row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata, read_footer
@@ -281,11 +281,8 @@ def _one(metadata: ParquetMetadata, name: str) -> LeafColumn:
 
 
 def _unknown(metadata: ParquetMetadata, name: str) -> UnknownColumnError:
-    import difflib
-
     names = [leaf.name for leaf in metadata.leaves]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.7)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"available: {', '.join(names[:20])}"
+    hint = did_you_mean(name, names, f"available: {', '.join(names[:20])}")
     return UnknownColumnError(f"unknown column {name!r}", path=metadata.path, hint=hint)
 
 

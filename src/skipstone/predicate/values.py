@@ -64,6 +64,11 @@ def _mixed_array(items: list[object]) -> pa.Array:
             f"numbers of an IN list have no common type: {error}", hint="use floats, or split the list"
         ) from None
     kinds = sorted({type(v).__name__ for v in numbers})
+    if len(kinds) == 1:
+        raise TypeMismatchError(
+            f"IN list contains {kinds[0]} values that Arrow can't convert to one type",
+            hint="use numbers, strings, dates or times",
+        )
     raise TypeMismatchError(f"IN list mixes {', '.join(kinds)}", hint="use values of one type")
 
 
@@ -81,7 +86,10 @@ def to_scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
             type = _in_nanoseconds(pa.scalar(value).type)
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise TypeMismatchError(f"{preview(value)} can't be used as a literal: {error}") from error
+        raise TypeMismatchError(
+            f"{preview(value)} can't be used as a literal{'' if type is None else f' of type {type}'}",
+            hint="use a number, a string, a date or a time",
+        ) from error
 
 
 def _is_wide(value: object) -> bool:

@@ -5,7 +5,6 @@ The plan's own decision comes last; statistics are quoted from the file's footer
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,7 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, ConstantNode, Leaf, Node
 from skipstone.core.ir.nodes import OrNode as Either
 from skipstone.core.judge import Judgement, Verdict, judge
-from skipstone.errors import UsageError
+from skipstone.errors import UsageError, alternatives, did_you_mean, similar
 from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.parquet.evidence import bounds_trusted, find_leaf, legacy_bounds_trusted
@@ -96,12 +95,12 @@ def _find(plan: ScanPlan, name: str) -> ListedFile:
     if is_table:
         # Tables can't be listed: a file that the plan dropped needs its full path.
         return ListedFile(name, store.open(name).size(), None)
-    near = difflib.get_close_matches(name, entries, n=_MAX_NAMES, cutoff=0.5)
-    raise UsageError(
-        f"lake has no file {name!r}",
-        path=plan.lake,
-        hint=f"did you mean {', '.join(near)}?" if near else "pass a path relative to the lake's root",
-    )
+    # Most of a key is the same for all files of a lake, so names are compared first.
+    near = similar(name.rpartition("/")[2], names := {key.rpartition("/")[2]: key for key in entries})
+    hint = did_you_mean(name, entries, "pass a path relative to the lake's root")
+    if near:
+        hint = f"did you mean {alternatives([names[file] for file in near])}?"
+    raise UsageError(f"lake has no file {name!r}", path=plan.lake, hint=hint)
 
 
 # -- one file, judged again --------------------------------------------------------------------

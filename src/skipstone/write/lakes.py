@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +20,8 @@ from skipstone.errors import (
     SchemaError,
     UnknownColumnError,
     UsageError,
+    did_you_mean,
+    similar,
 )
 from skipstone.iceberg.catalogs import is_table_name
 from skipstone.lake.directory import is_visible
@@ -169,10 +170,9 @@ def _new_column_error(new: Mapping[str, list[str]], uri: str) -> SchemaError:
     problem = "not in the lake"
     if others:
         problem += f", nor are {', '.join(name for name, _ in others[:_SOME])}"
-    near = difflib.get_close_matches(column.rpartition(".")[2], missing)
     hint = "add new columns with evolve=True or --evolve"
-    if near:
-        hint = f"did you mean {', '.join(near)}? Otherwise {hint}"
+    if similar(name := column.rpartition(".")[2], missing):
+        hint = f"{did_you_mean(name, missing, '')} Otherwise {hint}"
     elif column.startswith("__index_level_"):
         hint = f"drop the frame's index with reset_index(drop=True), or {hint}"
     return SchemaError(problem, path=uri, column=column, hint=hint)

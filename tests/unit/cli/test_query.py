@@ -238,7 +238,7 @@ class TestErrors:
         assert "no such file" in failed(Exit.FILE, tmp_path / "nowhere")
         assert "directory contains no files" in failed(Exit.FILE, tmp_path)
         failed(Exit.FILE, "gopher://host/lake")
-        assert "missing operand" in failed(Exit.PREDICATE, hive, "--where", "id =")
+        assert "operand is missing" in failed(Exit.PREDICATE, hive, "--where", "id =")
         assert "did you mean id?" in failed(Exit.PREDICATE, hive, "--where", "idd = 1")
         failed(Exit.PREDICATE, hive, "--where", "id = 'x'")
         failed(Exit.PREDICATE, hive, "--where", "id = 1", "--dialect", "klingon")

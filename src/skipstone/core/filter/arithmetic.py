@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.arrays import Array, bools, numbers
-from skipstone.core.filter.conditions import Arguments, RowError, Series, apply
+from skipstone.core.filter.conditions import Arguments, Series, apply, zero_divisor
 
 _EXACT = 2**53
 _EXACT_POWER = 22
@@ -202,7 +202,7 @@ def integer_divide(to: Arguments) -> Series:
 
 def _check_not_zero(divisor: pa.Array) -> None:
     if pc.any(pc.equal(divisor, pa.scalar(0, divisor.type))).as_py():
-        raise RowError("division by zero")
+        raise zero_divisor()
 
 
 def negative(to: Arguments) -> Series:

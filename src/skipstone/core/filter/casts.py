@@ -21,6 +21,7 @@ from skipstone.core.ir.nodes import NotJudgeable, Value
 from skipstone.core.ir.transforms import UNITS
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
+from skipstone.predicate.text import value_text
 
 _DIGITS = 38
 
@@ -51,7 +52,11 @@ def _check(convert: CheckedCast, lenient: bool) -> Kernel:
             return result
         if lenient:
             return pc.if_else(pa.array(bad), pa.scalar(None, result.type), result)
-        raise RowError(f"{array[int(np.argmax(bad))]} doesn't fit {result.type}")
+        value = value_text(array[int(np.argmax(bad))])
+        hint = "exclude such rows with AND, or use try_cast, which returns NULL for them"
+        if is_text(array.type):
+            hint = "put the other value in quotes to compare text, or use try_cast to get NULL"
+        raise RowError(f"{value} doesn't fit {result.type}", hint)
 
     return kernel
 

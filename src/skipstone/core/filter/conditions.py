@@ -239,6 +239,15 @@ CheckedCast = Callable[[pa.Array], tuple[pa.Array, Array | None]]
 class RowError(Exception):
     """Raised where Spark raises too: an overflow, an invalid cast, a division by zero."""
 
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def zero_divisor() -> RowError:
+    """The error of a division by zero."""
+    return RowError("division by zero", "exclude zeros with AND, or divide by nullif(divisor, 0)")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
@@ -295,8 +304,9 @@ def apply(
         try:
             return kernel(*arrays)
         except (RowError, pa.ArrowInvalid) as error:
-            raise PredicateError(
-                f"{expr} failed: {error}", hint="exclude such rows with AND, or use try_cast"
-            ) from error
+            if str(error) == "divide by zero":
+                error = zero_divisor()
+            hint = getattr(error, "hint", "exclude such rows with AND, or cast to a wider type")
+            raise PredicateError(f"{expr} failed: {error}", hint=hint) from error
 
     return Series(type, lambda rows: rows.remember(key, compute), risky, cost + sum(s.cost for s in args))

@@ -9,7 +9,7 @@ on demand, since most filters only compare.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,7 +46,7 @@ from skipstone.core.ir.nodes import (
     OrNode,
     Value,
 )
-from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError
+from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, did_you_mean
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
@@ -139,7 +139,7 @@ class RowBinder(Binder):
         call = tree.Call(ALIASES.get(call.name, call.name), call.args, call.zone)
         build = FUNCTIONS.get(call.name)
         if build is None:
-            raise not_computable(call, "the function is not supported")
+            raise _unknown_function(call, (*FUNCTIONS, *ALIASES))
         series, constants = [], []
         for arg in call.args:
             scalar = None if arg.columns() else self.constant(arg).scalar
@@ -147,6 +147,15 @@ class RowBinder(Binder):
             constants.append(scalar)
             series.append(self.series(arg) if scalar is None else _repeat(scalar))
         return build(Arguments(call, tuple(series), tuple(constants)))
+
+
+def _unknown_function(call: tree.Call, names: Sequence[str]) -> NotExpressibleError:
+    # An operator, or another dialect's function.
+    if call.name in ("like", "interval", "lambda") or not call.name.replace("_", "").isalnum():
+        return not_computable(call, "the function is not supported")
+    error = not_computable(call, f"unknown function {call.name!r}")
+    error.hint = did_you_mean(call.name, names, error.hint or "")
+    return error
 
 
 def _narrow(scalar: pa.Scalar) -> pa.Scalar:

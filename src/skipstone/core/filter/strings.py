@@ -106,7 +106,7 @@ def _window(name: str, positions: list[object]) -> tuple[int, int | None] | None
 def concat(to: Arguments) -> Series:
     """``concat``: NULL if any argument is NULL."""
     if not to.types or not all(is_text(t) for t in to.types):
-        raise to.unsupported("all arguments must be strings")
+        raise to.unsupported("|| and concat need strings; use OR to join conditions")
     wide = pa.large_string()
 
     def kernel(*parts: pa.Array) -> pa.Array:

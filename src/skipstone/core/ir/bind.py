@@ -6,24 +6,28 @@ Monotone functions and casts of a column are bound as transforms, which map the 
 from __future__ import annotations
 
 import decimal
-import difflib
 import functools
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from skipstone.core.domain.keys import Kind, is_binary, is_text, key_space, storage_type
-from skipstone.core.ir.literals import NotComparable, cuts, fixed_offset
+from skipstone.core.ir.literals import NotComparable, cuts, fixed_offset, literal_hint
 from skipstone.core.ir.nodes import ColumnRef, NotJudgeable, Reason, Value
 from skipstone.core.ir.transforms import DAY, UNITS, Calendar, Floor, Prefix, Same, Scale, ToFloat
-from skipstone.errors import TypeMismatchError, UnknownColumnError
+from skipstone.errors import TypeMismatchError, UnknownColumnError, alternatives, similar
 from skipstone.predicate import tree
+from skipstone.predicate.text import value_text
 from skipstone.predicate.tree import Expr
 
 _MAX_BINDERS = 64
+_MAX_NAMES = 10_000
+_PLAIN_NAME = re.compile(r"\w+")
 _binders: dict[tuple[int, bool], Binder] = {}
 
 
@@ -86,23 +90,26 @@ class Binder:
             raise UnknownColumnError(
                 f"column name is ambiguous: {names}", column=dotted, hint="rename all but one of them"
             )
-        hint = self._suggestion(fields, name, inside)
+        hint = self._suggestion(fields, path, inside)
         raise UnknownColumnError("unknown column", column=dotted, hint=hint)
 
-    def _suggestion(self, fields: list[pa.Field], name: str, inside: tuple[str, ...]) -> str:
+    def _suggestion(self, fields: list[pa.Field], path: tuple[str, ...], inside: tuple[str, ...]) -> str:
         where = f"struct {'.'.join(inside)}" if inside else "the schema"
         if not fields:
             return f"{where} has no fields"
         names = [f.name for f in fields]
-        similar = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-        similar += [n for n in names if n.lower() == name.lower() and n not in similar]
-        if not inside and "." in name:
-            head = name.partition(".")[0]
-            if head in names:
-                parts = ", ".join(map(repr, name.split(".")))
-                return f"use col({parts}) for a field of struct {head}"
-        if similar:
-            return f"did you mean {', '.join(similar)}?"
+        head, _, rest = path[0].partition(".")
+        if rest and head in names:
+            return f"use col({', '.join(map(repr, path[0].split('.')))}) for a field of struct {head}"
+        if inside:
+            near = [f"{'.'.join(inside)}.{name}" for name in similar(path[len(inside)], names)]
+        else:
+            known = list(islice(_dotted(self.schema), _MAX_NAMES))
+            # A struct's field is often written without the struct.
+            nested = [full for full in known if full.lower().endswith(f".{path[0].lower()}")]
+            near = nested[:3] or similar(".".join(path), known)
+        if near:
+            return f"did you mean {alternatives(near)}?"
         listed = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
         return f"{where} has {listed}"
 
@@ -111,6 +118,16 @@ class Binder:
     def operand(self, expr: Expr) -> Value | ColumnRef:
         """Bind to a constant, or to a column with monotone functions; raise NotJudgeable otherwise."""
         return _binding(type(expr))(expr, self)
+
+
+def _dotted(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
+    """Yield the names of columns and of the fields of structs, as in SQL."""
+    for each in fields:
+        name = above + (each.name if _PLAIN_NAME.fullmatch(each.name) else f"`{each.name}`")
+        yield name
+        storage = storage_type(each.type)
+        if pa.types.is_struct(storage):
+            yield from _dotted(storage.fields, f"{name}.")
 
 
 @functools.singledispatch
@@ -190,7 +207,8 @@ def cast_value(value: Value, cast: tree.Cast) -> Value:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if cast.lenient or pa.types.is_floating(source) or pa.types.is_decimal(source):
             raise NotJudgeable(Reason.CAST, f"constant doesn't fit {target}") from error
-        raise TypeMismatchError(f"{cast} can't be computed: {error}") from error
+        text = f"{value_text(value.scalar)} is not a valid {target}"
+        raise TypeMismatchError(text, hint=literal_hint(target, is_text(source))) from error
 
 
 def _casts_like_spark(source: pa.DataType, target: pa.DataType) -> bool:

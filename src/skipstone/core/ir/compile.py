@@ -13,6 +13,7 @@ import pyarrow as pa
 from skipstone.core.ir.bind import Binder, binder_of
 from skipstone.core.ir.lower import Lowering, truth_test
 from skipstone.core.ir.nodes import AndNode, ColumnRef, Compiled, ConstantNode, IsNode, Leaf, Node, OrNode
+from skipstone.errors import UnknownColumnError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
@@ -195,6 +196,16 @@ PREDICATE_PASSES: tuple[PredicatePass, ...] = (push_not, fold_constants, gather_
 NODE_PASSES: tuple[NodePass, ...] = (merge_columns, simplify)
 
 
+def _explained(error: UnknownColumnError, predicate: Predicate) -> UnknownColumnError:
+    """Add that the name may be a string without quotes, if it is compared with another column."""
+    for node in predicate.walk():
+        match node:
+            case tree.Compare(_, tree.Column(), tree.Column((name,))) if name == error.column:
+                error.hint = f"write a string in quotes: '{name}'; for a column: {error.hint}"
+                break
+    return error
+
+
 # -- compile -----------------------------------------------------------------------------------
 
 
@@ -219,7 +230,10 @@ def _compile(
     predicate_passes: tuple[PredicatePass, ...],
     node_passes: tuple[NodePass, ...],
 ) -> Compiled:
-    paths = tuple([binder.column(path).path for path in predicate.columns()])
+    try:
+        paths = tuple([binder.column(path).path for path in predicate.columns()])
+    except UnknownColumnError as error:
+        raise _explained(error, predicate) from None
     rewritten = predicate
     for rewrite_predicate in predicate_passes:
         rewritten = rewrite_predicate(rewritten)

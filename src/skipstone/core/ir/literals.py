@@ -354,5 +354,19 @@ def _mismatch(type: pa.DataType, scalar: pa.Scalar) -> TypeMismatchError:
 
     return TypeMismatchError(
         f"{value_text(scalar)} ({scalar.type}) can't be compared with a column of type {type}",
-        hint="use a literal of the column's type, or cast it",
+        hint=literal_hint(storage_type(type), is_text(storage_type(scalar.type))),
     )
+
+
+def literal_hint(type: pa.DataType, is_string: bool) -> str:
+    """The next step for a literal that a column of ``type`` can't be compared with."""
+    if pa.types.is_date(type) or pa.types.is_timestamp(type):
+        form = "'2026-01-31'" if pa.types.is_date(type) else "'2026-01-31 12:00:00'"
+        if is_string:
+            return f"write an existing date, as in {form}"
+        return f"put dates in quotes, as in {form}; without quotes, 2026-01-31 is a subtraction"
+    if pa.types.is_boolean(type):
+        return "use TRUE or FALSE"
+    if is_string and (pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)):
+        return "compare the column with a number, or cast the column to a string"
+    return "use a literal of the column's type, or cast it"

@@ -65,19 +65,20 @@ def _read(node: exp.Expr, to: SqlReader) -> tree.Expr:
     args = [
         child for value in node.args.values() for child in (value if isinstance(value, list) else [value])
     ]
-    for kinds, what in _REFUSED:
+    for kinds, what, hint in _REFUSED:
         if isinstance(node, kinds):
-            refuse(node, what)
+            refuse(node, what, hint)
     if not isinstance(node, (exp.Func, exp.Binary, exp.Unary)):
         refuse(node, f"{node.key} ({node.sql(to.dialect)[:40]})")
     name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
     return to.call(to.foreign(name), *(to.value(arg) for arg in args if isinstance(arg, exp.Expr)))
 
 
-_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
-    ((exp.Query, exp.SubqueryPredicate), "a subquery"),
-    ((exp.Window,), "a window function"),
-    ((exp.Placeholder, exp.Parameter), "an unbound parameter"),
+_SUBQUERY = "a subquery", "run the subquery first, and list its values: id IN (1, 2)"
+_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
+    ((exp.Query, exp.SubqueryPredicate), *_SUBQUERY),
+    ((exp.Window,), "a window function", "compute it on the result"),
+    ((exp.Placeholder, exp.Parameter), "an unbound parameter", "write the value itself"),
 )
 
 
@@ -153,14 +154,19 @@ def _(node: exp.Cast, to: SqlReader) -> tree.Expr:
     if isinstance(value, tree.Literal):
         try:
             folded = fold(value.scalar, kind, to.dialect, to.zone)
-        except ValueError as error:
+        except ValueError:
             if not lenient:
-                raise ParseError(str(error)) from None
+                raise _invalid(value, kind) from None
             folded = None
         if folded is not None:
             coarse = pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
             return to.literal(folded.cast(pa.timestamp("us", kind.tz)) if coarse else folded)
     return tree.Cast(value, kind, to.zone, lenient)
+
+
+def _invalid(value: tree.Literal, kind: pa.DataType) -> ParseError:
+    noun, time = ("a date", "") if pa.types.is_date(kind) else ("a timestamp", " 12:00:00")
+    return ParseError(f"{value} is not {noun}", hint=f"write an existing date, as in '2026-01-31{time}'")
 
 
 def _is_call(node: exp.Expr, name: str) -> bool:
@@ -211,7 +217,7 @@ def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
 def _(node: exp.Anonymous, to: SqlReader) -> tree.Expr:
     name = node.name.lower()
     if name in _AGGREGATES:
-        refuse(node, f"the aggregate {name}")
+        refuse(node, f"the aggregate {name}", "aggregate the rows, then filter the result")
     return function(name, tuple(to.value(arg) for arg in node.expressions), to.dialect, to.zone)
 
 
@@ -338,7 +344,7 @@ def _(node: exp.Is, to: SqlReader) -> tree.Expr:
     if isinstance(node.expression, exp.Boolean):
         return tree.Truth(tree.condition(value), node.expression.this)
     if not isinstance(node.expression, exp.Null):
-        refuse(node, f"IS {node.expression.sql(to.dialect)}")
+        refuse(node, f"IS {node.expression.sql(to.dialect)}", "use = or <> to compare with a value")
     return tree.Truth(value, None) if isinstance(value, tree.Predicate) else tree.IsNull(value)
 
 
@@ -352,8 +358,10 @@ def _(node: exp.Between, to: SqlReader) -> tree.Expr:
 
 @_read.register
 def _(node: exp.In, to: SqlReader) -> tree.Expr:
-    if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
-        refuse(node, "a subquery")
+    if node.args.get("field"):
+        refuse(node, "IN without parentheses", "list the values in parentheses: id IN (1, 2)")
+    if node.args.get("query") or node.args.get("unnest"):
+        refuse(node, *_SUBQUERY)
     arg = to.value(node.this)
     items = [to.value(item) for item in node.expressions]
     literals = [item for item in items if isinstance(item, tree.Literal)]
@@ -525,8 +533,8 @@ def _cast(kind: pa.DataType) -> Callable[[Args, str, str], tree.Expr | None]:
         if isinstance(args[0], tree.Literal):
             try:
                 folded = fold(args[0].scalar, kind, dialect, zone)
-            except ValueError as error:
-                raise ParseError(str(error)) from None
+            except ValueError:
+                raise _invalid(args[0], kind) from None
             if folded is not None:
                 return tree.Literal(folded, zone)
         return tree.Cast(args[0], kind, zone)

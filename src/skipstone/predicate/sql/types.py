@@ -24,7 +24,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from skipstone.core.plain import int_scalar
-from skipstone.errors import ParseError, PredicateError, shorten
+from skipstone.errors import ParseError, PredicateError, did_you_mean, shorten
 
 DIALECTS = ("spark", "hive", "trino", "presto", "duckdb")
 SPARK_LIKE = frozenset({"spark", "hive"})
@@ -46,14 +46,17 @@ _SPECIAL_FLOATS = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinit
 
 def check_dialect(dialect: str) -> str:
     """Return ``dialect`` in lower case; raise if it is not supported."""
-    name = dialect.lower()
+    name = dialect.lower() if isinstance(dialect, str) else ""
     if name not in DIALECTS:
-        raise PredicateError(f"unknown SQL dialect {dialect!r}", hint=f"use one of {', '.join(DIALECTS)}")
+        hint = did_you_mean(name, DIALECTS, f"use one of {', '.join(DIALECTS)}")
+        raise PredicateError(f"unknown SQL dialect {dialect!r}", hint=hint)
     return name
 
 
 def zone_info(name: str) -> dt.tzinfo:
     """Look up a time zone: a region, UTC, or a fixed offset such as +02:00."""
+    if not isinstance(name, str):
+        raise PredicateError(f"unknown time zone {name!r}", hint=_ZONE_HINT)
     if name in ("UTC", "Z", "GMT", "UT"):
         return dt.UTC
     if offset := _OFFSET.fullmatch(name):
@@ -63,10 +66,11 @@ def zone_info(name: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise PredicateError(
-            f"unknown time zone {name!r}",
-            hint="use a region such as Europe/Paris, UTC, or an offset such as +02:00",
-        ) from error
+        hint = did_you_mean(name, zoneinfo.available_timezones(), _ZONE_HINT)
+        raise PredicateError(f"unknown time zone {name!r}", hint=hint) from error
+
+
+_ZONE_HINT = "use a region such as Europe/Paris, UTC, or an offset such as +02:00"
 
 
 # -- function names ----------------------------------------------------------------------------
@@ -273,7 +277,7 @@ def date_value(text: str) -> pa.Scalar:
     day = re.split(r"[ T]", text.strip(), maxsplit=1)[0]
     match = _STAMP.fullmatch(day)
     if match is None:
-        raise ValueError(f"{text!r} is not a date")
+        raise ValueError
     return pa.scalar(dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1)), pa.date32())
 
 
@@ -281,7 +285,7 @@ def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None
     """Parse a timestamp literal of type ``kind``; None if it can't be represented without loss."""
     match = _STAMP.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a timestamp")
+        raise ValueError
     fields = zip(match.groups(), (1, 1, 1, 0, 0, 0), strict=False)
     year, month, day, hour, minute, second = (int(part or default) for part, default in fields)
     zone_name = match[8]
@@ -427,7 +431,9 @@ def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]
     except RecursionError:
         raise
     except Exception as error:  # noqa: BLE001  (sqlglot also raises other errors, such as Decimal's)
-        raise _parse_error(text, error) from None
+        from skipstone.predicate.sql.mistakes import parse_error
+
+        raise parse_error(text, error, dialect) from None
     return [node for node in statements if node is not None]
 
 
@@ -480,21 +486,7 @@ def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
     return type(f"Skipstone{base.__name__}", (base,), members)(), parser
 
 
-def _parse_error(text: str, error: Exception) -> ParseError:
-    details = getattr(error, "errors", None)
-    if not details:
-        excerpt = text if len(text) <= 60 else f"{text[:60]}…"
-        return ParseError(f"SQL can't be tokenized: {excerpt!r}", hint="check quotes and comments")
-    first = details[0]
-    message = first["description"]
-    if message.startswith("Required keyword"):
-        message = "missing operand"
-    token = first["highlight"]
-    column = first["col"] - max(len(token) - 1, 0)  # sqlglot reports the last column of the token
-    return ParseError(f"{message} at line {first['line']}, column {column}, near {token!r}")
-
-
-def refuse(node: exp.Expr, what: str) -> NoReturn:
+def refuse(node: exp.Expr, what: str, hint: str = "write a plain condition") -> NoReturn:
     """Raise the ParseError for a construct that is not allowed in a condition on rows."""
     position = next((n.meta for n in node.walk() if "line" in n.meta), None)
     where = (
@@ -502,7 +494,7 @@ def refuse(node: exp.Expr, what: str) -> NoReturn:
         if position
         else ""
     )
-    raise ParseError(f"{what} is not allowed in a condition on rows{where}", hint="write a plain condition")
+    raise ParseError(f"{what} is not allowed in a condition on rows{where}", hint=hint)
 
 
 _TYPES: MappingProxyType[exp.DType, pa.DataType] = MappingProxyType(
