@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from skipstone.errors import ReadError, UsageError
+from skipstone.errors import MissingFileError, ReadError, UsageError
 from skipstone.errors import __all__ as error_names
 
 if TYPE_CHECKING:
@@ -203,7 +203,11 @@ def open(
         from skipstone.iceberg.catalogs import is_table_name
 
         if isinstance(path, str) and is_table_name(path) and error.hint is None:
-            error.hint = "pass catalog= to open a table of that name"
+            error.hint = "pass catalog= or --catalog to open a table of that name"
+        elif isinstance(error, MissingFileError) and error.hint is None:
+            from skipstone.store.local import path_hint
+
+            error.hint = path_hint(str(path))
         raise
     return Lake(lake_store, pattern, schema=schema, retry=retry, index_root=root)
 

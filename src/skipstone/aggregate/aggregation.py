@@ -32,7 +32,7 @@ from skipstone.aggregate.read import (
 from skipstone.aggregate.states.histogram import even_edges
 from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import EngineOptions, check_engine, engine_context
-from skipstone.errors import UsageError
+from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
 from skipstone.predicate.tree import Expr
 from skipstone.report import PublicNames, explanation
@@ -71,7 +71,11 @@ class AggregateQuestion:
 
     def bind(self, aggregates: Sequence[Aggregate]) -> Binding:
         """Bind aggregates to the lake's schema."""
-        return bind(aggregates, self.group_by, self.lake.schema, case_sensitive=self.case_sensitive)
+        try:
+            return bind(aggregates, self.group_by, self.lake.schema, case_sensitive=self.case_sensitive)
+        except UnknownColumnError as error:
+            error.hint = self.lake.pinned.renamed(error.column or "") or error.hint
+            raise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

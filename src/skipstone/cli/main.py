@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from skipstone.cli import output
 from skipstone.cli.output import EXIT_CODES
@@ -37,27 +36,6 @@ COMMANDS = {
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-class _Command(TyperCommand):
-    """A command that suggests a fix for unknown options and for conditions without quotes."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments."""
-        try:
-            return super().parse_args(ctx, args)
-        except _UsageError as usage_error:
-            error: Any = usage_error
-            if hasattr(error, "possibilities"):
-                wrong = error.option_name
-                options = [option for param in self.params for option in param.opts]
-                near = difflib.get_close_matches(wrong, options, n=1)
-                error.message = f"unknown option {wrong}" + (f"; did you mean {near[0]}?" if near else "")
-                error.possibilities = None
-            elif "extra argument" in error.message and any(param.name == "sql" for param in self.params):
-                # The shell has split the condition into words.
-                error.message += '; put the condition in quotes, as in "user_id = 42"'
-            raise
-
-
 class _Commands(TyperGroup):
     """Loads the module of a command when it runs, or when its help is shown."""
 
@@ -65,13 +43,16 @@ class _Commands(TyperGroup):
         """Return the names of all commands."""
         return list(COMMANDS)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of an argument; an unknown one gets suggestions."""
-        if args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(COMMANDS)}"
-            ctx.fail(f"unknown command {args[0]!r}; {known}")
-        return super().resolve_command(ctx, args)
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; usage errors name the next step."""
+        args = [*getattr(ctx, "_protected_args", ()), *ctx.args]
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            from skipstone.cli.mistakes import explain
+
+            explain(error, args)
+            raise
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; None if there is none of this name."""
@@ -79,7 +60,7 @@ class _Commands(TyperGroup):
             command = getattr(importlib.import_module(f"skipstone.cli.{COMMANDS[cmd_name]}"), cmd_name)
             if not isinstance(command, typer.Typer):
                 function, command = command, typer.Typer(add_completion=False)
-                command.command(cls=_Command, epilog=EXIT_CODES)(function)
+                command.command(epilog=EXIT_CODES)(function)
             self.add_command(typer.main.get_command(command), cmd_name)
         return super().get_command(ctx, cmd_name)
 

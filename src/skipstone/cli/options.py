@@ -216,7 +216,7 @@ class SourceOptions:
         try:
             return sk.catalog(open_catalog(name, make=False, **properties))
         except SkipstoneError as error:
-            if error.hint and not error.hint.startswith("pip install"):
+            if error.hint and error.hint.startswith(("pass pyiceberg", "create one")):
                 error.hint = (
                     "use --catalog with a name in pyiceberg's configuration or with the directory of an "
                     "embedded catalog, or use --catalog-property"

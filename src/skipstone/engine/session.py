@@ -73,7 +73,8 @@ def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> Spar
                 warnings.filterwarnings("ignore", ".*CANNOT_MODIFY_")
             return builder.getOrCreate()
     except Exception as error:
-        hint = _JAVA if "JAVA_GATEWAY" in str(error) else 'use engine="local", which needs no Spark'
+        text = str(error)
+        hint = memory_hint(text) or (_JAVA if "JAVA_GATEWAY" in text else 'use engine="local", without Spark')
         raise JobError(f"Spark can't be started: {reason(str(error))}", hint=hint) from error
 
 
@@ -86,7 +87,17 @@ _QUERIES = {
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _MEMORY_SHARE = 0.4
 _GIB = 2**30
-_JAVA = 'install Java 17 or newer from your system\'s packages; engine="local" needs neither'
+_JAVA = 'install Java 17 or newer and set JAVA_HOME, or use engine="local" or --engine local, without Spark'
+_NO_MEMORY = re.compile(
+    r"OutOfMemoryError|[Ss]ystem memory \d+ must be|Executor memory \d+ must be|heap size"
+)
+
+
+def memory_hint(text: str) -> str | None:
+    """The next step if an error of Spark says that it has too little memory."""
+    if _NO_MEMORY.search(text) is None:
+        return None
+    return 'start Spark with more memory: conf={"spark.driver.memory": "4g"}, or spark.executor.memory'
 
 
 def _jvm_settings(master: str | None) -> dict[str, str]:

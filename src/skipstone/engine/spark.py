@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from skipstone.engine.session import (
     is_connect,
+    memory_hint,
     parallelism_of,
     reason,
     require_pyspark,
@@ -335,7 +336,7 @@ def _failure(error: BaseException) -> SkipstoneError:
     if marked is not None:
         original: SkipstoneError = pickle.loads(base64.b64decode(marked[1]))  # noqa: S301
         return original
-    hint = None
+    hint = memory_hint(text)
     if "No module named 'skipstone" in text:
         hint = "install skipstone on the executors, for the Python in PYSPARK_PYTHON"
     return JobError(f"Spark job failed: {reason(text)}", hint=hint)

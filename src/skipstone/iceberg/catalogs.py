@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, scrub
+from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, did_you_mean, scrub
 from skipstone.lake.files import Files
 from skipstone.store.absolute import AbsoluteStore, local_name
 from skipstone.store.local import make_directories
@@ -254,6 +254,12 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
         catalog: Catalog = load(name, **properties)
     except Exception as error:
         what = f"catalog {name!r}" if name is not None else "the default catalog"
+        known = _configured()
+        if not properties and (name or "default") not in known:
+            path = "or pass the directory of an embedded catalog, such as ./warehouse"
+            listed = f"configured catalogs: {_some(known)}" if known else "configure one in ~/.pyiceberg.yaml"
+            hint = did_you_mean(name or "", known, f"{listed}; {path}")
+            raise UsageError(f"unknown {what.removeprefix('the ')}", hint=hint) from error
         raise UsageError(
             f"can't open {what}: {reason(error)}",
             hint="pass pyiceberg properties, a name in its configuration, or a path such as ./warehouse",
@@ -263,6 +269,14 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
         if f"client.{ours}" not in catalog.properties:
             catalog.properties.setdefault(f"s3.{ours}", value)
     return catalog
+
+
+def _configured() -> list[str]:
+    """Names of the catalogs in pyiceberg's configuration, which is a file and environment variables."""
+    from pyiceberg.utils.config import Config
+
+    catalogs = Config().config.get("catalog")
+    return sorted(catalogs) if isinstance(catalogs, dict) else []
 
 
 def _is_path(name: str) -> bool:
@@ -275,7 +289,8 @@ def _tables_near(catalog: Catalog, name: str) -> str:
         tables = sorted(".".join(table) for table in catalog.list_tables(namespace))
     except Exception:  # noqa: BLE001  (it is only a hint)
         return f"the namespace does not exist either; {_namespaces(catalog)}"
-    return f"tables in its namespace: {_some(tables)}" if tables else "the namespace is empty"
+    listed = f"tables in its namespace: {_some(tables)}" if tables else "the namespace is empty"
+    return did_you_mean(name, tables, listed)
 
 
 def _namespaces(catalog: Catalog) -> str:

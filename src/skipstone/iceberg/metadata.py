@@ -325,7 +325,7 @@ def _unknown(metadata: TableMetadata, reference: Any, uri: str) -> UsageError:
         if part
     )
     return UsageError(
-        f"unknown snapshot {reference!r}",
+        f"unknown snapshot {reference!r}; snapshots that have expired can't be read",
         path=uri,
         hint=f"use an id, a branch, a tag, or a time not before the first snapshot: {available}",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -209,6 +210,16 @@ class TableSnapshot:
     def query_schema(self) -> pa.Schema:
         """Same as ``schema``, since Iceberg's timestamp types say whether they are instants."""
         return self.schema
+
+    def renamed(self, column: str) -> str | None:
+        """The hint for a column that another schema of the table has: its name in this schema, if any."""
+        for schema in reversed(self.metadata.schemas):
+            with suppress(ValueError):
+                name = self.iceberg_schema.find_column_name(schema.find_field(column).field_id)
+                if name is not None:
+                    return f"use {name}: the column has another name in this schema"
+                return "open another snapshot with snapshot= or --snapshot: this schema lacks the column"
+        return None
 
     # -- manifests ---------------------------------------------------------------------------
 

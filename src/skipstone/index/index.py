@@ -14,6 +14,7 @@ from skipstone.errors import (
     TypeMismatchError,
     UnknownColumnError,
     UsageError,
+    WriteError,
 )
 from skipstone.index.container import BadIndex
 from skipstone.lake.files import Files
@@ -265,7 +266,11 @@ class LakeIndex(PublicNames):
         try:
             manifest = read_manifest(self.store)
         except BadIndex as error:
-            raise CorruptFileError(error.reason, path=self.uri, hint="build the index again") from error
+            raise CorruptFileError(
+                error.reason,
+                path=self.uri,
+                hint="build the index again, with lake.index.build() or skipstone index build",
+            ) from error
         if not manifest.spec:
             raise UsageError("no index to refresh", path=self.uri, hint="build the index first")
         return self.with_lake_names(manifest.spec)
@@ -315,7 +320,11 @@ class LakeIndex(PublicNames):
             listed_at=lake.listed_at,
             why=why,
         )
-        report = job.run()
+        try:
+            report = job.run()
+        except WriteError as error:
+            error.hint = "write the index to a directory that you can write, with index_root= or --index-root"
+            raise
         if lake.index_naming is not None:
             from skipstone.index.entries import store_entries
 

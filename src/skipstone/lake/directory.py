@@ -280,6 +280,10 @@ class DirectorySnapshot:
         kept = verdicts != Verdict.NONE
         return PrunedFiles() if kept.all() else PrunedFiles(np.flatnonzero(kept))
 
+    def renamed(self, column: str) -> str | None:  # noqa: ARG002
+        """None: directories have no history of schemas."""
+        return None
+
     def deletions(self, files: Sequence[int]) -> Deletions:  # noqa: ARG002
         """None: directories have no row-level deletes."""
         return Deletions()
@@ -313,11 +317,24 @@ def _take_snapshot(
     if not pattern:
         refuse_tables(access.store, listed)
     if not entries and schema is None:
-        what = f"no file matches {pattern}" if pattern else "directory contains no files"
-        hint = "check the path; hidden and empty files are ignored"
-        raise ReadError(what, path=access.store.uri, hint=hint)
+        raise _nothing_listed(listed, pattern, access.store.uri)
     others = tuple([entry for entry in listed if entry.key[:1] == "_"])
     return DirectorySnapshot(access, pattern, schema, entries, others, listed_at)
+
+
+def _nothing_listed(listed: Sequence[ListedFile], pattern: str, uri: str) -> ReadError:
+    if pattern:
+        hint = "check the pattern; empty files, and names that begin with . or _, are ignored"
+        return ReadError(f"no file matches {pattern}", path=uri, hint=hint)
+    if not listed:
+        hint = "check the path, or write files with skipstone ingest"
+        return ReadError("directory contains no files", path=uri, hint=hint)
+    names = ", ".join(entry.key for entry in listed[:3]) + (" and others" if len(listed) > 3 else "")
+    return ReadError(
+        f"directory contains no files to read: {names} {'are' if len(listed) > 1 else 'is'} ignored",
+        path=uri,
+        hint="rename files that begin with . or _, and write empty ones again",
+    )
 
 
 # A name that begins with a dot, or with an underscore unless it is a partition.

@@ -210,6 +210,9 @@ class Snapshot(Protocol):
         ``strict`` raises instead of keeping a partition that can't be judged.
         """
 
+    def renamed(self, column: str) -> str | None:
+        """The hint for an unknown column that another version has; None if none has it."""
+
     def deletions(self, files: Sequence[int]) -> Deletions:
         """Deleted rows of the numbered files."""
 

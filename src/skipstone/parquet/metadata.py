@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -431,7 +432,16 @@ _ENCRYPTED_MAGIC = b"PARE"
 _TRAILER = 8
 _SHORTEST = 12
 DEFAULT_TAIL = 64 * 1024
-_OTHERS = "open a glob such as 'lake/**/*.parquet' to exclude other files"
+_TEXT_FILE = re.compile(r"\.(csv|tsv|json|jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
+
+
+def _other_file_hint(path: str) -> str:
+    if _TEXT_FILE.search(path):
+        return "write the rows to a lake with skipstone ingest; " + _EXCLUDE
+    return "check that the file is complete; " + _EXCLUDE
+
+
+_EXCLUDE = "to leave the file out, open a glob such as 'lake/**/*.parquet', or begin its name with _"
 
 
 def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
@@ -468,17 +478,18 @@ def footer_length(tail: bytes, size: int, path: str) -> int:
     """Return the length of the footer from the file's last eight bytes."""
     if size < _SHORTEST:
         what = "file is empty" if size == 0 else f"file of {size} bytes is too short for Parquet"
-        raise NotParquetError(what, path=path, hint=_OTHERS)
+        raise NotParquetError(what, path=path, hint=_other_file_hint(path))
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise EncryptedFileError(
             "footer is encrypted", path=path, hint="encrypted footers are not supported; decrypt the file"
         )
     if tail[-4:] != _MAGIC:
-        hint = f"check that the file is Parquet and complete; {_OTHERS}"
-        raise NotParquetError(f"file ends with {tail[-4:]!r} instead of {_MAGIC!r}", path=path, hint=hint)
+        what = f"file is not Parquet: the last bytes are {tail[-4:]!r} instead of {_MAGIC!r}"
+        raise NotParquetError(what, path=path, hint=_other_file_hint(path))
     # The start is checked only if it was read: another request would prove little.
     if tail[:4] != _MAGIC and len(tail) == size:
-        raise NotParquetError(f"file begins with {tail[:4]!r} instead of {_MAGIC!r}", path=path)
+        what = f"file is not Parquet: the first bytes are {tail[:4]!r} instead of {_MAGIC!r}"
+        raise NotParquetError(what, path=path, hint=_other_file_hint(path))
     length = int.from_bytes(tail[-8:-4], "little")
     if length == 0 or length > size - _SHORTEST:
         raise CorruptFileError(f"footer length is {length} bytes in a file of {size}", path=path)

@@ -196,8 +196,13 @@ def _term(term: Any, binder: Binder) -> Order:
         raise UsageError(
             f"invalid order_by term {term!r}", hint='use "name", "name desc" or "name desc nulls last"'
         )
-    path = find_path(binder, name)
-    ref = binder.column(path)
+    try:
+        ref = binder.column(path := find_path(binder, name))
+    except UnknownColumnError as error:
+        column, _, direction = name.rpartition(" ")
+        if column and direction.isalpha():
+            error.hint = f"use asc or desc after the name of a column: {column} desc"
+        raise
     if not is_ordered(ref.type) and not pa.types.is_null(ref.type):
         raise TypeMismatchError(f"can't sort by type {ref.type}", column=name)
     return Order(path, descending, (nulls == "first") if nulls else not descending)

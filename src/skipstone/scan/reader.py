@@ -40,7 +40,7 @@ from skipstone.report.trace import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
-from skipstone.store.source import ByteRange, Source, coalesce, stale_error
+from skipstone.store.source import ByteRange, Source, coalesce, gone_error, stale_error
 from skipstone.store.store import ListedFile
 
 _PAGE_WEIGHT = 100
@@ -294,8 +294,9 @@ class FileReader:
             # After opening: either this is the file being read, or a replacement, which has another identity.
             status = os.stat(path)  # noqa: PTH116
         except OSError as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-            raise ReadError(reason, path=path, hint="open the lake again") from error
+            if isinstance(error, FileNotFoundError):
+                raise gone_error(path) from error
+            raise ReadError(str(error), path=path, hint="open the lake again") from error
         version = self.entry.version
         # Files of a table are immutable and identified by name and size.
         if version is None and status.st_size != self.entry.size:

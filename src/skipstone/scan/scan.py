@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
-from skipstone.errors import UsageError
+from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import ScanTrace
@@ -103,7 +103,11 @@ class Scan(PublicNames):
         *query, options = self._query
         # Equal options are one object, which a cached plan references: no hashing is needed.
         key = (*query, id(options))
-        plan: ScanPlan = self.lake.plans.get_or_make(key, make)
+        try:
+            plan: ScanPlan = self.lake.plans.get_or_make(key, make)
+        except UnknownColumnError as error:
+            error.hint = self.lake.pinned.renamed(error.column or "") or error.hint
+            raise
         return plan
 
     @property

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
+from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError, alternatives, similar
 from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone_error, stale_error
 from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, split_glob
 
@@ -21,6 +23,8 @@ from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, 
 GAP = 64 * 1024
 # preadv accepts 1,024 buffers.
 _MAX_BUFFERS = 1_000
+# Names of a directory to compare a wrong name with.
+_MAX_NAMES = 10_000
 
 
 class LocalSource:
@@ -393,6 +397,27 @@ def open_directory(name: str, *, stay_below_root: bool = False) -> tuple[LocalSt
         raise missing_error(name)
     parent, key = os.path.split(path)
     return LocalStore(parent, key, stay_below_root=stay_below_root), key
+
+
+def path_hint(name: str) -> str | None:
+    """The next step for a local path that doesn't exist; None if there is nothing to suggest."""
+    scheme = re.match(r"(s3a?|gs|az|abfss?|https?|file):/*", name)
+    if scheme:
+        return (
+            None if name[scheme.end(1) :].startswith("://") else f"write {scheme[1]}://{name[scheme.end() :]}"
+        )
+    if name.startswith("~"):
+        return "write the home directory in full, or use os.path.expanduser"
+    above, last = os.path.split(name.rstrip("/"))
+    while above and not os.path.isdir(above):  # noqa: PTH112
+        above, last = os.path.split(above)
+    try:
+        with os.scandir(above or ".") as entries:
+            names = [entry.name for entry in islice(entries, _MAX_NAMES)]
+    except OSError:
+        return None
+    near = [os.path.join(above, found) for found in similar(last, names)]  # noqa: PTH118
+    return f"did you mean {alternatives(near)}?" if near else None
 
 
 def _stat(path: str) -> os.stat_result:

@@ -176,7 +176,7 @@ def gone_error(path: str) -> ReadError:
     return MissingFileError("file no longer exists", path=path, hint=_REFRESH)
 
 
-_REFRESH = "refresh the lake, or read the metadata again"
+_REFRESH = "refresh the lake with lake.refresh(), or open it again, and repeat the query"
 _RESTORE = (
     "restore the file if it was truncated or replaced; if the manifest is wrong, remove the file from the "
     "table and add it again"

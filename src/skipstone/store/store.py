@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
-from skipstone.errors import FileError, MissingFileError, ReadError, UsageError
+from skipstone.errors import FileError, MissingFileError, ReadError, UsageError, shorten
 from skipstone.store.source import Source, local_path
 
 
@@ -97,7 +97,7 @@ def open_store(
     """
     if not isinstance(x, str | os.PathLike):
         hint = "pass a path or URI of a directory, a file or a glob"
-        raise UsageError(f"can't list files from {type(x).__name__}", hint=hint)
+        raise UsageError(f"path must be a string or a path, not {shorten(repr(x), 80)}", hint=hint)
     name = os.fsdecode(os.fspath(x))
     if not name and store is None:
         raise UsageError("path is empty", hint='use "." for the current directory')

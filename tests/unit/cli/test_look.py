@@ -61,12 +61,12 @@ def said(done: Any) -> str:
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        ("qury {lake}", "unknown command 'qury'; did you mean 'query'?"),
+        ("qury {lake}", "unknown command 'qury'; did you mean query?"),
         ("xyz", f"unknown command 'xyz'; available: {', '.join(COMMANDS)}"),
         ("count {lake} --wher x", "unknown option --wher; did you mean --where?"),
         ("count {lake} --zzz x", "unknown option --zzz"),
-        ("count {lake} id = 7", 'put the condition in quotes, as in "user_id = 42"'),
-        ("describe {lake} id = 7", "unexpected extra argument(s) (id = 7)"),
+        ("count {lake} id = 7", 'put the condition in quotes: "id = 7"'),
+        ("describe {lake} id = 7", "unexpected arguments: id = 7"),
         ("index biuld {lake}", "No such command 'biuld'. Did you mean 'build'?"),
     ],
 )

@@ -458,7 +458,10 @@ def _(predicate: tree.BooleanValue, to: Lowering) -> Node:
             return ConstantNode(value)
     elif pa.types.is_boolean(storage_type(operand.out)):
         return null_for_null(operand, Domain.values(operand.out, [True]), predicate)
-    raise TypeMismatchError(f"{predicate} is not a condition", hint="compare it with a value")
+    raise TypeMismatchError(
+        f"{predicate} is not a condition",
+        hint="compare the column with a value; in a shell, quote the whole condition",
+    )
 
 
 @lower_node.register

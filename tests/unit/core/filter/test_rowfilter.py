@@ -97,7 +97,7 @@ def test_it_pickles_and_threads_may_share_it() -> None:
 
 
 def test_the_compilers_errors() -> None:
-    with pytest.raises(UnknownColumnError, match="did you mean St.y"):
+    with pytest.raises(UnknownColumnError, match=r"did you mean St\.y"):
         RowFilter(parse_sql("y = 1"), TABLE.schema)
     with pytest.raises(TypeMismatchError):
         RowFilter(parse_sql("a = DATE '2020-01-01'"), TABLE.schema)
