@@ -71,7 +71,7 @@ def test_all_errors_are_exported() -> None:
 
 def test_the_repr_of_an_error_has_its_location() -> None:
     error = sk.SchemaError("types differ", path="a.parquet", column="x", hint="cast one")
-    assert repr(error) == "SchemaError('types differ', path='a.parquet', column='x')"
+    assert repr(error) == "SchemaError('types differ', path='a.parquet', column='x', hint='cast one')"
     assert repr(sk.UsageError("limit is negative")) == "UsageError('limit is negative')"
 
 

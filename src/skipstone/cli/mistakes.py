@@ -32,13 +32,14 @@ def explain(error: Any, args: Sequence[str]) -> None:
 
 def _quoted(args: Sequence[str], extra: Sequence[str]) -> str:
     """The next step if the condition was not quoted, so that the shell has split it."""
-    first = len(args) - len(extra)
-    if list(args[first:]) != list(extra) or not set(_OPERATORS).intersection(args):
+    starts = [at for at in range(len(args)) if list(args[at : at + len(extra)]) == list(extra)]
+    if not starts or not set(_OPERATORS).intersection(args):
         return ""
+    first, end = starts[0], starts[0] + len(extra)
     # After LAKE or an option, up to the last word.
     while first > 2 and not args[first - 1].startswith("-"):
         first -= 1
-    return f'; put the condition in quotes: "{" ".join(args[first:])}"'
+    return f'; put the condition in quotes: "{" ".join(args[first:end])}"'
 
 
 _OPERATORS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=", "in", "is", "like", "between", "and", "or", "not")

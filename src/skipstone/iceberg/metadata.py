@@ -321,11 +321,12 @@ def _unknown(metadata: TableMetadata, reference: Any, uri: str) -> UsageError:
             f"branches and tags are {', '.join(names)}" if names else "",
             f"the last snapshots are {', '.join(ids)}" if ids else "the table has no snapshot",
             f"the first was committed at {_moment(first).isoformat()}" if first is not None else "",
+            "snapshots that have expired can't be read" if ids else "",
         )
         if part
     )
     return UsageError(
-        f"unknown snapshot {reference!r}; snapshots that have expired can't be read",
+        f"unknown snapshot {reference!r}",
         path=uri,
         hint=f"use an id, a branch, a tag, or a time not before the first snapshot: {available}",
     )

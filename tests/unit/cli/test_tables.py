@@ -330,7 +330,7 @@ WRONG = {
         "has no such table; hint: tables in its namespace: db.empty, db.ev",
     ),
     "count nothing --catalog {w}": (Exit.OTHER, "invalid table name 'nothing'; hint: "),
-    "count db.events --catalog unheard-of": (Exit.OTHER, "can't open catalog 'unheard-of': "),
+    "count db.events --catalog unheard-of": (Exit.OTHER, "unknown catalog 'unheard-of'; hint: "),
     "count db.events --catalog {w}/typo": (Exit.FILE, "/typo: no embedded catalog in this directory; hint: "),
     "count db.events --catalog {w} --snapshot zzz": (
         Exit.OTHER,

@@ -21,7 +21,6 @@ from skipstone.core.ir.nodes import NotJudgeable, Value
 from skipstone.core.ir.transforms import UNITS
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.text import value_text
 
 _DIGITS = 38
 
@@ -52,6 +51,8 @@ def _check(convert: CheckedCast, lenient: bool) -> Kernel:
             return result
         if lenient:
             return pc.if_else(pa.array(bad), pa.scalar(None, result.type), result)
+        from skipstone.predicate.text import value_text
+
         value = value_text(array[int(np.argmax(bad))])
         hint = "exclude such rows with AND, or use try_cast, which returns NULL for them"
         if is_text(array.type):

@@ -22,7 +22,6 @@ from skipstone.core.ir.nodes import ColumnRef, NotJudgeable, Reason, Value
 from skipstone.core.ir.transforms import DAY, UNITS, Calendar, Floor, Prefix, Same, Scale, ToFloat
 from skipstone.errors import TypeMismatchError, UnknownColumnError, alternatives, similar
 from skipstone.predicate import tree
-from skipstone.predicate.text import value_text
 from skipstone.predicate.tree import Expr
 
 _MAX_BINDERS = 64
@@ -207,6 +206,8 @@ def cast_value(value: Value, cast: tree.Cast) -> Value:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if cast.lenient or pa.types.is_floating(source) or pa.types.is_decimal(source):
             raise NotJudgeable(Reason.CAST, f"constant doesn't fit {target}") from error
+        from skipstone.predicate.text import value_text
+
         text = f"{value_text(value.scalar)} is not a valid {target}"
         raise TypeMismatchError(text, hint=literal_hint(target, is_text(source))) from error
 
