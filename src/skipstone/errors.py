@@ -128,10 +128,11 @@ def similar(name: str, names: Iterable[str], count: int = 3) -> list[str]:
     folded: dict[str, list[str]] = {}
     for known in names:
         folded.setdefault(known.lower(), []).append(known)
-    near = [name.lower()]
-    if near[0] not in folded:
-        near = difflib.get_close_matches(near[0], folded, n=count, cutoff=0.7)
-    return [known for fold in near for known in folded[fold]][:count]
+    wanted = name.lower()
+    near = [wanted] if wanted in folded else difflib.get_close_matches(wanted, folded, n=count, cutoff=0.7)
+    likeness = [difflib.SequenceMatcher(a=wanted, b=fold).ratio() for fold in near]
+    best = [fold for fold, ratio in zip(near, likeness, strict=True) if ratio > likeness[0] - 0.1]
+    return [known for fold in best for known in folded[fold]][:count]
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:

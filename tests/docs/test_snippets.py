@@ -35,6 +35,7 @@ PAGES = {
     "docs/aggregates.md": 8,
     "docs/indexes.md": 4,
     "docs/iceberg.md": 2,
+    "docs/troubleshooting.md": 1,
 }
 OWN_LAKE = "docs/start.md"
 """The page that writes the lake it queries."""
