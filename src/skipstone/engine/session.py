@@ -74,7 +74,9 @@ def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> Spar
             return builder.getOrCreate()
     except Exception as error:
         text = str(error)
-        hint = memory_hint(text) or (_JAVA if "JAVA_GATEWAY" in text else 'use engine="local", without Spark')
+        hint = memory_hint(text) or (
+            _JAVA if "JAVA_GATEWAY" in text else 'use engine="local", which needs no Spark'
+        )
         raise JobError(f"Spark can't be started: {reason(str(error))}", hint=hint) from error
 
 
@@ -87,7 +89,7 @@ _QUERIES = {
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _MEMORY_SHARE = 0.4
 _GIB = 2**30
-_JAVA = 'install Java 17 or newer and set JAVA_HOME, or use engine="local" or --engine local, without Spark'
+_JAVA = 'install Java 17 or newer from your system\'s packages, or use engine="local"'
 _NO_MEMORY = re.compile(
     r"OutOfMemoryError|[Ss]ystem memory \d+ must be|Executor memory \d+ must be|heap size"
 )

@@ -139,7 +139,7 @@ def test_a_directory_that_vanishes_before_it_is_listed(tmp_path: Path) -> None:
 
 
 def test_something_else_is_refused() -> None:
-    with pytest.raises(UsageError, match="int"):
+    with pytest.raises(UsageError, match="not 3"):
         open_store(3)
     with pytest.raises(ReadError, match="'ftp'"):
         open_store("ftp://host/lake")
