@@ -142,12 +142,16 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
     'did you mean amount?'
     """
     near = similar(name, names)
-    return f"did you mean {alternatives(near)}?" if near else otherwise
+    return suggestion(near) if near else otherwise
 
 
-def alternatives(names: Sequence[str]) -> str:
-    """Join names: ``a``, ``a or b``, ``a, b or c``."""
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def suggestion(names: Sequence[str]) -> str:
+    """Return the question whether one of these names is meant.
+
+    >>> suggestion(["a", "b", "c"])
+    'did you mean a, b or c?'
+    """
+    return f"did you mean {' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}?"
 
 
 def _presentable(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from skipstone.errors import alternatives, did_you_mean, similar
+from skipstone.errors import did_you_mean, similar, suggestion
 
 
 def explain(error: Any, args: Sequence[str]) -> None:
@@ -20,7 +20,7 @@ def explain(error: Any, args: Sequence[str]) -> None:
         options = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
         # Without the dashes, which would make all of them similar.
         near = similar(error.option_name.lstrip("-"), [name[2:] for name in options if name[:2] == "--"])
-        hint = f"; did you mean {alternatives([f'--{name}' for name in near])}?" if near else ""
+        hint = f"; {suggestion([f'--{name}' for name in near])}" if near else ""
         error.possibilities, error.message = None, f"unknown option {error.option_name}{hint}"
     elif command := re.fullmatch(r"No such command ['\"](.*)['\"]\.", message, re.DOTALL):
         names = context.command.list_commands(context)

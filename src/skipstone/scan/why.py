@@ -20,7 +20,7 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, ConstantNode, Leaf, Node
 from skipstone.core.ir.nodes import OrNode as Either
 from skipstone.core.judge import Judgement, Verdict, judge
-from skipstone.errors import UsageError, alternatives, did_you_mean, similar
+from skipstone.errors import UsageError, did_you_mean, similar, suggestion
 from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.parquet.evidence import bounds_trusted, find_leaf, legacy_bounds_trusted
@@ -99,7 +99,7 @@ def _find(plan: ScanPlan, name: str) -> ListedFile:
     near = similar(name.rpartition("/")[2], names := {key.rpartition("/")[2]: key for key in entries})
     hint = did_you_mean(name, entries, "pass a path relative to the lake's root")
     if near:
-        hint = f"did you mean {alternatives([names[file] for file in near])}?"
+        hint = suggestion([names[file] for file in near])
     raise UsageError(f"lake has no file {name!r}", path=plan.lake, hint=hint)
 
 

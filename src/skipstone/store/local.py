@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError, alternatives, similar
+from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError, similar, suggestion
 from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone_error, stale_error
 from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, split_glob
 
@@ -417,7 +417,7 @@ def path_hint(name: str) -> str | None:
     except OSError:
         return None
     near = [os.path.join(above, found) for found in similar(last, names)]  # noqa: PTH118
-    return f"did you mean {alternatives(near)}?" if near else None
+    return suggestion(near) if near else None
 
 
 def _stat(path: str) -> os.stat_result:

@@ -7,7 +7,6 @@ credentials in its own environment.
 from __future__ import annotations
 
 import configparser
-import difflib
 import os
 import pickle
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from skipstone.errors import ReadError, UsageError, scrub
+from skipstone.errors import ReadError, UsageError, did_you_mean, scrub
 
 # -- names -------------------------------------------------------------------------------------
 
@@ -218,9 +217,8 @@ def _unknown_option(name: str, kind: Kind) -> UsageError:
         hint = "name the bucket or container in the URI"
     else:
         names = [*_accepted(kind), *ALIASES[kind]]
-        near = difflib.get_close_matches(bare, names, n=2, cutoff=0.6)
         some = f"available: {', '.join(names[:_SHOWN])} and {len(names) - _SHOWN} more; see the documentation"
-        hint = f"did you mean {' or '.join(near)}?" if near else some
+        hint = did_you_mean(bare, names, some)
     return UsageError(f"unknown storage option {name!r}", hint=hint)
 
 

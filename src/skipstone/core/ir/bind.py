@@ -20,7 +20,7 @@ from skipstone.core.domain.keys import Kind, is_binary, is_text, key_space, stor
 from skipstone.core.ir.literals import NotComparable, cuts, fixed_offset, literal_hint
 from skipstone.core.ir.nodes import ColumnRef, NotJudgeable, Reason, Value
 from skipstone.core.ir.transforms import DAY, UNITS, Calendar, Floor, Prefix, Same, Scale, ToFloat
-from skipstone.errors import TypeMismatchError, UnknownColumnError, alternatives, similar
+from skipstone.errors import TypeMismatchError, UnknownColumnError, similar, suggestion
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Expr
 
@@ -108,7 +108,7 @@ class Binder:
             nested = [full for full in known if full.lower().endswith(f".{path[0].lower()}")]
             near = nested[:3] or similar(".".join(path), known)
         if near:
-            return f"did you mean {alternatives(near)}?"
+            return suggestion(near)
         listed = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
         return f"{where} has {listed}"
 

@@ -410,7 +410,7 @@ def split_list(text: str, dialect: str) -> list[str]:
     try:
         tokens = _grammar(dialect)[0].tokenize(text)
     except Exception as error:  # noqa: BLE001  (as in _statements)
-        raise _parse_error(text, error) from None
+        raise _parse_error(text, error, dialect) from None
     commas, depth = [-1], 0
     for token in tokens:
         depth += {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1}.get(token.token_type, 0)
@@ -431,10 +431,14 @@ def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]
     except RecursionError:
         raise
     except Exception as error:  # noqa: BLE001  (sqlglot also raises other errors, such as Decimal's)
-        from skipstone.predicate.sql.mistakes import parse_error
-
-        raise parse_error(text, error, dialect) from None
+        raise _parse_error(text, error, dialect) from None
     return [node for node in statements if node is not None]
+
+
+def _parse_error(text: str, error: Exception, dialect: str) -> ParseError:
+    from skipstone.predicate.sql.mistakes import parse_error
+
+    return parse_error(text, error, dialect)
 
 
 def _check_quotes(root: exp.Expr, text: str, dialect: str) -> None:
