@@ -23,6 +23,8 @@ class Rule:
     text: str
     type: Callable[[pa.DataType], pa.DataType]
     value: Callable[[Any], Any]
+    null: Any = None
+    """Value where the column is NULL."""
 
 
 def _positive(value: Any) -> Any:
@@ -68,6 +70,12 @@ def _rules(type: pa.DataType, values: Sequence[Any]) -> list[Rule]:
     if pa.types.is_integer(type) and type != pa.uint64():
         return [
             Rule("{} % 3", _int_type, _remainder),
+            Rule(
+                "case when {} > 1 then 7 else 2 end",
+                lambda _: pa.int32(),
+                lambda v: 7 if v > 1 else 2,
+                null=2,
+            ),
             Rule("if({0} > 0, {0}, null)", lambda own: own, _positive),
         ]
     if pa.types.is_floating(type):
@@ -83,6 +91,7 @@ def _rules(type: pa.DataType, values: Sequence[Any]) -> list[Rule]:
     if pa.types.is_string(type) or pa.types.is_large_string(type):
         return [
             Rule("length({})", lambda _: pa.int32(), len),
+            Rule("if({} >= 'b', 1, 0)", lambda _: pa.int32(), lambda v: int(v.encode() >= b"b"), null=0),
             Rule("substr({}, 1, 1)", lambda own: own, lambda v: v[:1]),
             Rule("left({}, 2)", lambda own: own, lambda v: v[:2]),
         ]
@@ -100,7 +109,7 @@ def add_expressions(rng: random.Random, answers: Answers, paths: Sequence[Path])
         rule = rng.choice(rules)
         text = rule.text.format(".".join(f"`{part.replace('`', '``')}`" for part in path))
         if text not in answers.table.column_names:
-            made = [None if v is None else rule.value(v) for v in values]
+            made = [rule.null if v is None else rule.value(v) for v in values]
             answers.table = answers.table.append_column(text, _array(made, rule.type(type)))
         found.append((text,))
     return found

@@ -131,7 +131,7 @@ def test_lakes_answer_as_duckdb(part: int, tmp_path: Path) -> None:
     count = run_part("agg", run_lake, tmp_path, part, sample("aggregates of lakes") / PARTS, PER_LAKE)
     check(count)
     assert count["lakes with an index"] > 0.5 * count["lakes"]
-    assert count["answered from metadata"] > 0.1 * count["cases"]
+    assert count["answered from metadata"] > 0.05 * count["cases"]
     assert count["answered by files"] > 0
     if count["cases"] >= ENOUGH:
         assert min(count[f"answered by {level}"] for level in ("row groups", "pages")) > 0
@@ -148,11 +148,11 @@ def check(count: Counter[str]) -> None:
     """The cases were about something; of few there is less to be said."""
     total = count["cases"]
     assert 0.3 * total < count["questions about rows"] <= total
-    assert count["bounds"] > 0
     assert count["overflows"] <= 0.02 * total + 1
     # Bounds of estimates hold in 95 of 100 cases.
     assert count["estimates within bounds"] >= 0.9 * count["estimates with bounds"] - 1
     if total >= ENOUGH:
+        assert count["bounds"] > 0
         assert 0.2 * total < count["questions about some rows"] < total
         assert 0.3 * total < count["with sets"] < total
         assert 0.15 * total < count["grouped"] < total

@@ -6,6 +6,7 @@ To add a function, write its measure in ``states/``, its name in ``functions`` a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -23,10 +24,11 @@ from skipstone.aggregate.states.state import Facet, Measure, Path, RowCount
 from skipstone.core.arrays import plain_type
 from skipstone.core.domain.keys import is_ordered
 from skipstone.core.filter import RowValues
+from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.bind import Binder
-from skipstone.core.ir.nodes import ColumnRef, NotJudgeable
+from skipstone.core.ir.nodes import ColumnRef, Node, NotJudgeable
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.predicate.tree import Column, Expr
+from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate
 from skipstone.scan.projection import find_path
 
 _HINT = "use sk.count(), sk.sum(column) or another aggregate function"
@@ -97,6 +99,17 @@ class ComputedColumn:
     """The only column with its functions, if bounds of the column give bounds of the values."""
     why: str
     """Why the expression is not monotone."""
+    choice: Choice | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """``if(condition, yes, no)``: where metadata decides the condition for a unit, one value for its rows."""
+
+    condition: Node
+    yes: ColumnRef | ComputedColumn | pa.Scalar | None
+    """None if the value has another type."""
+    no: ColumnRef | ComputedColumn | pa.Scalar | None
 
 
 Key: TypeAlias = tuple[str, str | Expr]
@@ -184,7 +197,30 @@ class _Measures:
             monotone = operand if isinstance(operand, ColumnRef) else None
         except NotJudgeable as error:
             why = error.detail
-        return ComputedColumn(name, values.types[name], values, refs, monotone, why)
+        type = values.types[name]
+        return ComputedColumn(name, type, values, refs, monotone, why, self._choice(expr, type))
+
+    def _choice(self, expr: Expr, type: pa.DataType) -> Choice | None:
+        match expr:
+            case Call("if", (Predicate() as condition, yes, no)):
+                schema, case_sensitive = self.binder.schema, self.binder.case_sensitive
+                compiled = compile_predicate(condition, schema, case_sensitive=case_sensitive)
+                return Choice(compiled.node, self._value(yes, type), self._value(no, type))
+        return None
+
+    def _value(self, expr: Expr, type: pa.DataType) -> ColumnRef | ComputedColumn | pa.Scalar | None:
+        match expr:
+            case Literal(scalar):
+                with suppress(pa.ArrowInvalid):
+                    return scalar.cast(type)
+                return None
+            case Column(path):
+                value: ColumnRef | ComputedColumn = self.binder.column(path)
+            case _ if expr.columns():
+                value = self._compute(expr, label(expr))
+            case _:
+                return None
+        return value if plain_type(value.type) == type else None
 
     def blocks(self, ref: ColumnRef, facets: Facet) -> int:
         index = self.indexes.get(ref.path)

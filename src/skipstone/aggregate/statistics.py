@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ from skipstone.aggregate.units import Units, by_part, is_overridden, part_of
 from skipstone.core.arrays import plain, plain_type
 from skipstone.core.domain.keys import Key, from_key, is_ordered
 from skipstone.core.evidence import Array, ColumnFacts, Evidence, FactOverride, are_equal
-from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.ir.nodes import ColumnRef, columns_of
 from skipstone.core.ir.transforms import Same
+from skipstone.core.judge import Verdict, judge
 from skipstone.core.rows import RowSet
 from skipstone.errors import SkipstoneError
 from skipstone.index.coverage import RecordedFiles
@@ -36,18 +38,50 @@ _PAGE_INDEX_WEIGHT = 50_000
 # -- row groups ----------------------------------------------------------------------------------
 
 
-def column_facts(survey: Survey, column: ColumnRef | ComputedColumn, units: Array) -> ColumnFacts:
+Column: TypeAlias = ColumnRef | ComputedColumn | pa.Scalar
+"""A column, an expression, or a constant."""
+
+
+def column_facts(survey: Survey, column: Column, units: Array) -> ColumnFacts:
     """Facts about a column, or about the values of an expression, in some row groups."""
     if isinstance(column, ColumnRef):
         return survey.facts(column).take(units)
     if not is_ordered(column.type):
         return ColumnFacts.unknown(column.type, len(units))
+    if isinstance(column, pa.Scalar):
+        return _facts_of_values(pa.repeat(column, len(units)))
     facts = _monotone_facts(survey, column, units)
+    for value, chosen in _choices(survey, column, units):
+        part = replace(column_facts(survey, value, units[chosen]), type=column.type)
+        facts = ColumnFacts.concat([facts, part]).take(_replace_order(len(units), chosen))
     values, constant = _constant_values(survey, column, units)
     if not constant.any():
         return facts
-    measured = measure(column.type, values, np.arange(len(units))).facts
-    return _with_exact_values(FactOverride(measured, constant).fallback_to(lambda: facts))
+    return FactOverride(_facts_of_values(values), constant).fallback_to(lambda: facts)
+
+
+def _facts_of_values(values: pa.Array) -> ColumnFacts:
+    """Facts about units that each repeat one value."""
+    return _with_exact_values(measure(values.type, values, np.arange(len(values))).facts)
+
+
+def _choices(survey: Survey, column: ComputedColumn, units: Array) -> Iterator[tuple[Column, Array]]:
+    """The value of a condition's branch, and the units where the condition is decided for all rows."""
+    choice = column.choice
+    if choice is None or not len(units):
+        return
+    verdicts = judge(choice.condition, survey.evidence(columns_of(choice.condition)).take(units)).verdicts()
+    for value, verdict in ((choice.yes, Verdict.ALL), (choice.no, Verdict.NONE)):
+        chosen = np.flatnonzero(verdicts == verdict)
+        if value is not None and len(chosen):
+            yield value, chosen
+
+
+def _replace_order(count: int, chosen: Array) -> Array:
+    """Order that puts the units after the first ``count`` in place of the chosen ones."""
+    order = np.arange(count)
+    order[chosen] = count + np.arange(len(chosen))
+    return order
 
 
 def _monotone_facts(survey: Survey, column: ComputedColumn, units: Array) -> ColumnFacts:
@@ -80,6 +114,8 @@ def _constant_values(survey: Survey, column: ComputedColumn, units: Array) -> tu
         columns[ref.path[0]], fixed = _constant_keys(facts)
         # A field would need its struct.
         constant = constant & fixed & (len(ref.path) == 1)
+    if not constant.any():
+        return pa.nulls(len(units), column.type), constant
     try:
         rows = pa.table(columns).filter(pa.array(constant))
         values = plain_key(column.values.append_to(rows)[column.name])
@@ -103,25 +139,25 @@ def _constant_keys(facts: ColumnFacts) -> tuple[pa.Array, Array]:
     return keys.take(pa.array(positions, mask=positions < 0)), positions >= 0
 
 
-def block_aggregates(
-    survey: Survey, column: ColumnRef | ComputedColumn, facets: Facet, units: Array
-) -> Blocks:
+def block_aggregates(survey: Survey, column: Column, facets: Facet, units: Array) -> Blocks:
     """Available aggregates of a column or an expression in some row groups, which must be ascending."""
-    blocks = (
-        _stored_blocks(survey, column, units)
-        if isinstance(column, ColumnRef)
-        else _computed_blocks(survey, column, units)
-    )
+    if isinstance(column, ColumnRef):
+        blocks = _stored_blocks(survey, column, units)
+    elif isinstance(column, ComputedColumn):
+        blocks = _computed_blocks(survey, column, units)
+        for value, chosen in _choices(survey, column, units):
+            part = block_aggregates(survey, value, facets, units[chosen])
+            blocks = Blocks.concat([blocks, part]).take(_replace_order(len(units), chosen))
+    else:
+        return constant_blocks(column.type, column, survey.rows[units], facets)
     missing = ~blocks.has_facets(facets)
     if not missing.any():
         return blocks
     # A column with a single value, or only NULLs, has all facets.
     facts, rows = column_facts(survey, column, units), survey.rows[units]
     for value, indexes in constant_values(facts, missing):
-        order = np.arange(len(blocks))
-        order[indexes] = len(blocks) + np.arange(len(indexes))
         constant = constant_blocks(facts.type, value, rows[indexes], facets)
-        blocks = Blocks.concat([blocks, constant]).take(order)
+        blocks = Blocks.concat([blocks, constant]).take(_replace_order(len(blocks), indexes))
     return blocks
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain import Domain
 from skipstone.core.domain.spans import ByteSpans, NumberSpans
-from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, is_ascending
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, are_equal, is_ascending
 from skipstone.core.ir.nodes import (
     AndNode,
     ColumnComparison,
@@ -223,7 +223,7 @@ def _less(a: ColumnFacts, b: ColumnFacts) -> VerdictBits:
 
 def _equal(a: ColumnFacts, b: ColumnFacts) -> VerdictBits:
     may = ~_surely_below(a.upper, b.lower) & ~_surely_below(b.upper, a.lower)
-    points = _same(a.lower, a.upper) & _same(b.lower, b.upper) & _same(a.lower, b.lower)
+    points = are_equal(a.lower, a.upper) & are_equal(b.lower, b.upper) & are_equal(a.lower, b.lower)
     return VerdictBits(may, ~points, may)
 
 
@@ -259,12 +259,6 @@ def _surely_below(a: Bounds, b: Bounds) -> Array:
     if isinstance(a, pa.Array):
         return np.asarray(pc.less(a, b).fill_null(False).to_numpy(zero_copy_only=False))
     return np.asarray(a < b)
-
-
-def _same(a: Bounds, b: Bounds) -> Array:
-    if isinstance(a, pa.Array):
-        return np.asarray(pc.equal(a, b).fill_null(False).to_numpy(zero_copy_only=False))
-    return np.asarray(a == b)
 
 
 # -- trees -------------------------------------------------------------------------------------

@@ -154,6 +154,19 @@ def test_constant_columns_give_constant_expressions(lake: sk.Lake) -> None:
     assert set(reads(answer).values()) == {0}
 
 
+def test_conditions_that_bounds_decide_are_not_read(lake: sk.Lake, items: pa.Table) -> None:
+    answer = lake.scan().aggregate(
+        "count(*) filter (where id < 4000) AS a, sum(price) filter (where id < 4200) AS b",
+        "sum(case when ts < '2025-01-01' then 0 when ts >= '2025-01-01' then 1 end) AS c",
+        "count(distinct if(id < 4000, region, 'other')) AS d",
+    )
+    # Only the row group in which a condition changes.
+    assert sorted(reads(answer).values()) == [0, 0, GROUP, GROUP]
+    late = sum(ts >= dt.datetime(2025, 1, 1) for ts in items["ts"].to_pylist())
+    total = sum(items["price"].to_pylist()[:4200])
+    assert answer.to_pylist() == [{"a": 4000, "b": total, "c": late, "d": 2}]
+
+
 def test_explain_says_why_an_expression_is_read(lake: sk.Lake) -> None:
     answer = lake.scan().aggregate("sum(price * 2), min(upper(status))", group_by="id % 3")
     text = answer.explain()
