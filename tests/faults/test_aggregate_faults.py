@@ -344,7 +344,7 @@ BAD_CALLS: dict[str, tuple[type[SkipstoneError], Callable[[Any], Any]]] = {
     ),
     "a limit": (UsageError, lambda scan: scan(limit=3).aggregate(sk.count())),
     "nothing": (UsageError, lambda scan: scan().aggregate()),
-    "a text": (UsageError, lambda scan: scan().aggregate("sum(x)")),
+    "no function": (UsageError, lambda scan: scan().aggregate(len)),
     "one name twice": (UsageError, lambda scan: scan().aggregate(sk.sum("x"), sk.sum("x"))),
     "negative ids": (
         UsageError,
