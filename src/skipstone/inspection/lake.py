@@ -129,7 +129,11 @@ class LakeInspection(Reported):
 
 def inspect_lake(lake: Lake, columns: Sequence[str] = ()) -> LakeInspection:
     """Read the footers of a directory and sum them up by column."""
-    fields = dict(leaves(lake.query_schema))
+    fields: dict[str, tuple[tuple[str, ...], pa.DataType]] = {}
+    for name, (path, type) in leaves(lake.query_schema):
+        # A column whose own name has a dot comes before a field of a struct, as in conditions.
+        if name not in fields or len(path) == 1:
+            fields[name] = path, type
     statistics = lake.statistics(list(columns) or list(fields))
     survey = lake.survey(np.arange(len(lake.entries)))
     refs = [ColumnRef(*fields.get(one.name, ((one.name,), one.type))) for one in statistics.columns]

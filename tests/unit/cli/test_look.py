@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from skipstone.cli.main import COMMANDS
@@ -159,6 +161,23 @@ def test_inspect_a_lake_as_json(run: Run, hive: Path, events: Path) -> None:
     names = [one["name"] for one in found["columns"]]
     assert {"place.x", "place.tags", "device"} < set(names)
     assert found["columns"][names.index("device")]["coverage"]["bloom_filter"] == 4
+
+
+def test_inspect_odd_lakes(run: Run, tmp_path: Path) -> None:
+    dotted = pa.table({"a": [{"b": 3, "c": 5}], "a.b": [1], "m": pa.array([None], pa.list_(pa.int64()))})
+    pq.write_table(dotted, tmp_path / "dotted.parquet")
+    found = json.loads(run("inspect", f"{tmp_path}/dot*", "--format", "json").stdout)
+    assert [(one["name"], one["min"]) for one in found["columns"]] == [
+        ("a.b", "1"),
+        ("a.c", "5"),
+        ("m", None),
+    ]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    pq.write_table(dotted.slice(0, 0), empty / "none.parquet")
+    for command in ("inspect", "schema", "describe", "head"):
+        for form in ("text", "json") if command != "head" else ("table", "json"):
+            assert run(command, empty, "--format", form).exit_code == 0
 
 
 def test_inspect_chosen_columns(run: Run, hive: Path) -> None:
