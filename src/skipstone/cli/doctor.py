@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -27,7 +28,12 @@ def doctor(
     with guarded():
         from skipstone.inspection.doctor import diagnose
 
-        diagnosis = diagnose() if lake is None else diagnose(lake, lambda: opening.open(lake))
+        if lake is None:
+            diagnosis = diagnose()
+        else:
+            # Commands that fix something name the lake as it was named here.
+            named = shlex.join((lake, *opening.arguments()))
+            diagnosis = diagnose(named, lambda: opening.open(lake))
         show(diagnosis, format)
         if not diagnosis.ok:
             raise typer.Exit(int(Exit.UNEXPECTED))

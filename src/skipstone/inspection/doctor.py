@@ -191,8 +191,8 @@ def _permissions(lake: Lake) -> Iterator[Check]:
         ("write to lake", lake.uri, "ask its owner; queries need no write access"),
         ("write index", lake.index.uri, "use --index-root with a folder that you may write to"),
     ):
-        path = Path(uri)
-        if "://" in uri or not path.is_absolute():
+        path = Path(uri.removeprefix("file://"))
+        if not path.is_absolute():
             continue
         # The index may not exist yet: then its nearest folder counts.
         folder = next(one for one in (path, *path.parents) if one.exists())
