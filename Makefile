@@ -1,4 +1,4 @@
-.PHONY: help setup demo test test-all check lint types imports unit spark bench docs lock hooks clean
+.PHONY: help setup demo test test-all check lint types imports unit spark bench first-hour docs lock hooks clean
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
@@ -61,6 +61,9 @@ bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.filtered_aggregation
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.ingest
+
+first-hour: setup  ## play a new user's first hour: install, base and with each extra, and run what README and docs show
+	$(BIN)/python scripts/first_hour.py
 
 docs: setup  ## build the documentation site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

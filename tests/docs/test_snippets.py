@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from scripts.first_hour import masked
 from skipstone.cli.demo import COMMANDS
 from skipstone.store.options import canonical_options
 from tests.support.docs import (
@@ -63,7 +65,10 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_snippets_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: dict[str, str]) -> None:
     monkeypatch.chdir(tmp_path)
     write_events(tmp_path)
-    write_bucket(tmp_path, s3, monkeypatch)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in write_bucket(tmp_path, s3["aws_endpoint"]).items():
+        monkeypatch.setenv(name, value)
     assert run_page("docs/minio.md", {}, s3["aws_endpoint"]) == 5
 
 
@@ -92,14 +97,6 @@ def test_readme_shows_what_is_printed(
     monkeypatch.chdir(tmp_path)
     assert run_page("README.md", {}) == PAGES["README.md"]
     (shown,) = (text for _, language, text in blocks("README.md") if not language)
-    assert _masked(capsys.readouterr().out) == _masked(shown)
+    assert masked(capsys.readouterr().out) == masked(shown)
     commands = [text for _, language, text in blocks("README.md") if "skipstone query" in text]
     assert commands == ["".join(f"$ {command.format(demo='demo')}\n" for command in COMMANDS)]
-
-
-def _masked(text: str) -> str:
-    """Without what differs from run to run: the path of the lake, its version, times."""
-    text = re.sub(r"^\S*events  ", "events  ", text, flags=re.MULTILINE)
-    text = re.sub(r"version \w+", "version", text)
-    # The name of a column of times is as far to the right as they are wide.
-    return re.sub(r" *(?:[\d.]+ (?:ms|µs|s)|time)\b", " time", text)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pytest
 
-from tests.support.docs import namespace, run_page, write_bucket, write_events, write_table
+from tests.support.docs import namespace, run_page, spark_frames, write_bucket, write_events, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,15 +25,12 @@ def test_snippets_run(
     write_events(tmp_path)
     names = namespace(tmp_path)
     if page == "docs/ingest.md":
-        table = names["frame"].slice(0, 2_000)
-        pq.write_table(table, tmp_path / "rows.parquet")
-        names["frame"] = spark.read.parquet(str(tmp_path / "rows.parquet"))
-        (tmp_path / "streamed").mkdir()
-        names["frames"] = spark.readStream.schema(names["frame"].schema).parquet(str(tmp_path / "streamed"))
+        names |= spark_frames(spark, tmp_path)
     if page == "docs/cli.md":
         write_table()
     if page == "docs/s3.md":
-        write_bucket(tmp_path, s3, monkeypatch)
+        for name, value in write_bucket(tmp_path, s3["aws_endpoint"]).items():
+            monkeypatch.setenv(name, value)
         names.update(spark=spark, endpoint={"endpoint": s3["aws_endpoint"], "allow_http": "true"})
     try:
         assert run_page(page, names) == PAGES[page]

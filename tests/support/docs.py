@@ -5,23 +5,25 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import os
 import re
 import shlex
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyroaring import BitMap
 from typer.testing import CliRunner
 
 import skipstone as sk
 from skipstone.cli.main import app
 from skipstone.store.store import open_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 ROWS = 20_000
@@ -78,20 +80,27 @@ def write_events(root: Path) -> None:
     (root / "members.ids").write_text("\n".join(map(str, range(500))))
 
 
-def write_bucket(root: Path, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lake in the bucket ``bucket``, and a profile ``analytics`` with access to it."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    store = open_root("s3://bucket/events", storage_options=s3)
+def write_bucket(root: Path, endpoint: str) -> dict[str, str]:
+    """Copy the lake into the bucket ``bucket``; returns variables that give access to it by a profile."""
+    make = urllib.request.Request(f"{endpoint}/bucket", method="PUT")
+    urllib.request.urlopen(make).close()
+    keys = {"access_key_id": "testing", "secret_access_key": "testing"}
+    options = {**keys, "endpoint": endpoint, "allow_http": "true"}
+    store = open_root("s3://bucket/events", storage_options=options)
     for path in (root / "events").rglob("*.parquet"):
         store.write(path.relative_to(root / "events").as_posix(), [path.read_bytes()])
-    settings = {name.removeprefix("aws_"): value for name, value in s3.items()}
-    lines = ["[profile analytics]", *(f"aws_{name} = {settings[name]}" for name in settings if "key" in name)]
-    (root / ".aws").mkdir()
-    (root / ".aws" / "config").write_text("\n".join([*lines, f"endpoint_url = {settings['endpoint']}"]))
-    monkeypatch.setenv("HOME", str(root))
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_PROFILE", "analytics")
+    lines = ["[profile analytics]", f"endpoint_url = {endpoint}"]
+    config = root / "aws-config"
+    config.write_text("\n".join([*lines, *(f"aws_{name} = {value}" for name, value in keys.items())]))
+    return {"AWS_CONFIG_FILE": str(config), "AWS_PROFILE": "analytics", "AWS_ALLOW_HTTP": "true"}
+
+
+def spark_frames(session: SparkSession, root: Path) -> dict[str, Any]:
+    """The data frames ``frame`` and ``frames`` of the page about ingest."""
+    pq.write_table(events().slice(0, 2_000), root / "rows.parquet")
+    frame = session.read.parquet(str(root / "rows.parquet"))
+    (root / "streamed").mkdir()
+    return {"frame": frame, "frames": session.readStream.schema(frame.schema).parquet(str(root / "streamed"))}
 
 
 def namespace(root: Path) -> dict[str, Any]:
@@ -118,13 +127,16 @@ def run_page(page: str, names: dict[str, Any], endpoint: str = "") -> int:
     for line, language, shown in blocks(page):
         text = shown.replace("http://localhost:9000", endpoint or "http://localhost:9000")
         if language == "python":
-            # Spark's workers have a current directory of their own.
-            absolute = re.sub(r'"(\w+/)"', lambda match: repr(str(Path.cwd() / match[1])), text)
-            run_python(absolute, f"{page}:{line}", names)
+            run_python(absolute(text), f"{page}:{line}", names)
             ran += 1
         elif language == "console":
             ran += run_console(text, f"{page}:{line}")
     return ran
+
+
+def absolute(text: str) -> str:
+    """Code with the full paths of its directories: Spark's workers have a current directory of their own."""
+    return re.sub(r'"(\w+/)"', lambda match: repr(str(Path.cwd() / match[1])), text)
 
 
 def run_python(text: str, where: str, names: dict[str, Any]) -> None:
