@@ -57,6 +57,7 @@ CALLS = {
     ],
 }
 """Calls that need an extra."""
+_LAST = 12
 _NEEDS = re.compile(r"skipstone\[(\w+)\]")
 
 
@@ -189,7 +190,7 @@ def play(page: str, extras: Sequence[str], work: Path) -> Iterator[Step]:
         code = snippet.code.replace("http://localhost:9000", endpoint or "http://localhost:9000")
         printed, error = _run_console(code) if snippet.console else _run_python(code, snippet.place, names)
         seconds = time.perf_counter() - began
-        if lacking and re.match(r"NameError", error):
+        if lacking and re.match(r"NameError|AttributeError", error):
             outcome, detail = "skipped", ""
         else:
             outcome, detail = judged(snippet.shown if page in OWN_LAKE else None, printed, error, extras)
@@ -260,7 +261,7 @@ def _run_python(code: str, place: str, names: dict[str, Any]) -> tuple[str, str]
             run_python(absolute(code), place, names)
     except Exception as error:
         frames = "".join(traceback.format_tb(error.__traceback__)[-1:])
-        return printed.getvalue(), f"{type(error).__name__}: {error}\n{frames}"
+        return printed.getvalue(), f"{type(error).__name__}: {error}\n{frames}".rstrip()
     return printed.getvalue(), ""
 
 
@@ -382,7 +383,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{table(done)}")
     bad = [(name, step) for name, steps in done.items() for step in steps if not step.good]
     for name, step in bad:
-        print(f"\n{name}: {step.place} {step.outcome}: {step.code}\n{step.detail}")
+        print(f"\n{name}: {step.place} {step.outcome}: {step.code}")
+        print("\n".join(step.detail.strip().splitlines()[-_LAST:]))
     total = sum(step.seconds for steps in done.values() for step in steps)
     print(f"\n{sum(map(len, done.values()))} steps in {total:.0f} s, {len(bad)} not as documented")
     return 1 if bad else 0
