@@ -130,8 +130,16 @@ def error_line(error: SkipstoneError) -> str:
     from skipstone.report.lines import clean
 
     text = f"error: {error.place}: {error.message}" if error.place else f"error: {error.message}"
-    hint = f"; hint: {error.hint}" if error.hint else ""
+    hint = f"; hint: {_as_option(error.hint)}" if error.hint else ""
     return clean(" ".join(f"{text}{hint}".split()))
+
+
+def _as_option(hint: str) -> str:
+    """A hint about storage options in the words of a command."""
+    hint = hint.partition("; pickled plans")[0]
+    return hint.replace("in storage_options", "with --storage-option").replace(
+        "storage_options", "--storage-option"
+    )
 
 
 def json_text(value: Mapping[str, Any]) -> str:

@@ -509,6 +509,10 @@ def _boto3(what: str) -> Any:
 def split_uri(uri: str) -> tuple[str, str]:
     """Split a URI into base URI and key."""
     parts = urlsplit(uri)
+    if not parts.netloc and parts.scheme != "memory":
+        raise UsageError(
+            "bucket is missing", path=uri, hint=f"name the bucket, as in {parts.scheme}://bucket/path"
+        )
     web = parts.scheme in ("http", "https")
     if parts.query and web:
         raise ReadError("can't read a URL with a query string", path=uri, hint="pass a file object instead")

@@ -7,6 +7,7 @@ Nearby ranges are coalesced into one request. To add a kind of file, write a cla
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -347,6 +348,7 @@ class FileObjectSource:
 
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
+_ONE_SLASH = re.compile(r"(s3a?|gs|az|abfss?):/(\w.*)")
 # Schemes of Hadoop and fsspec.
 _SAME_SCHEMES = {"s3n": "s3", "gcs": "gs", "wasb": "abfs", "wasbs": "abfss"}
 
@@ -393,6 +395,10 @@ def local_path(name: str) -> str | None:
     """The local path of a path or file URI; None for the URI of a remote store."""
     scheme, separator, _ = name.partition("://")
     if not separator:
+        if match := _ONE_SLASH.match(name):
+            raise ReadError(
+                "URI has one slash after its scheme", path=name, hint=f"use {match[1]}://{match[2]}"
+            )
         return name
     if scheme.lower() in _REMOTE:
         return None

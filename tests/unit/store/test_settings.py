@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from skipstone.cli.main import app
 from skipstone.errors import ReadError, SkipstoneError, UsageError
 from skipstone.store.options import (
     ALIASES,
@@ -379,6 +381,8 @@ def test_web_identity(places: str, server: Recorder, monkeypatch: pytest.MonkeyP
         ("s3://b/x", {"secret_access_key": "x"}, "Missing AccessKeyId", "set AWS_ACCESS_KEY_ID"),
         ("az://c/x", {}, "Account must be specified", "set AZURE_STORAGE_ACCOUNT_NAME"),
         ("gs://b/x", {"service_account": "/none"}, "service account file", "GOOGLE_SERVICE_ACCOUNT"),
+        ("s3:///x", {}, "bucket is missing", "as in s3://bucket/path"),
+        ("s3:/b/x", {}, "one slash", "use s3://b/x"),
         ("s3n://b/x", {}, "unknown URI scheme 's3n'", "use s3://"),
         ("gcs://b/x", {}, "unknown URI scheme 'gcs'", "use gs://"),
         ("ftp://b/x", {}, "unknown URI scheme 'ftp'", "use one of: file, s3, "),
@@ -666,6 +670,23 @@ def test_pyiceberg_names_are_options() -> None:
         uri = {"AWS": "s3://b", "GOOGLE": "gs://b", "AZURE": "az://c"}[kind or "AWS"]
         value = "http://x" if ours in ("endpoint", "base_url") else "9" if "timeout" in ours else "true"
         assert canonical_options({theirs: value}, uri) == {ours: value}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["regoin=x"], "error: s3://b/x: unknown storage option 'regoin'; hint: did you mean region?"),
+        (
+            ["endpoint=http://127.0.0.1:9"],
+            "hint: set AWS_ALLOW_HTTP=true, or allow_http with --storage-option,",
+        ),
+        (["metadata_endpoint=http://127.0.0.1:9"], "AWS_SECRET_ACCESS_KEY, or pass --storage-option\n"),
+    ],
+)
+def test_commands_say_it_in_their_words(options: list[str], line: str) -> None:
+    keys = [f"{name}=x" for name in ("access_key_id", "secret_access_key") if "metadata" not in options[0]]
+    passed = [word for option in (*options, *keys, "max_retries=0") for word in ("--storage-option", option)]
+    assert line in CliRunner().invoke(app, ["count", "s3://b/x", *passed]).output
 
 
 # -- documentation -------------------------------------------------------------------------------
