@@ -183,8 +183,12 @@ def play(page: str, extras: Sequence[str], work: Path) -> Iterator[Step]:
 
     work.mkdir(parents=True)
     os.chdir(work)
-    names, endpoint = _prepare(page, extras, work)
-    lacking = ""
+    try:
+        names, endpoint = _prepare(page, extras, work)
+    except Exception as error:
+        yield Step(page, "the files that the page uses", 0.0, "failed", _last_frame(error))
+        return
+    lacking = False
     for snippet in snippets(page, [*blocks(page)]):
         began = time.perf_counter()
         code = snippet.code.replace("http://localhost:9000", endpoint or "http://localhost:9000")
@@ -260,9 +264,14 @@ def _run_python(code: str, place: str, names: dict[str, Any]) -> tuple[str, str]
         with contextlib.redirect_stdout(printed):
             run_python(absolute(code), place, names)
     except Exception as error:
-        frames = "".join(traceback.format_tb(error.__traceback__)[-1:])
-        return printed.getvalue(), f"{type(error).__name__}: {error}\n{frames}".rstrip()
+        return printed.getvalue(), _last_frame(error)
     return printed.getvalue(), ""
+
+
+def _last_frame(error: Exception) -> str:
+    return (
+        f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-1:])}".rstrip()
+    )
 
 
 def _run_console(command: str) -> tuple[str, str]:

@@ -147,8 +147,6 @@ _PREFIXES: dict[str, Kind] = {
     "azure_": "AZURE",
     "google_": "GOOGLE",
 }
-
-
 _SHOWN = 8
 
 
@@ -314,8 +312,10 @@ def _variables(base: str) -> dict[str, str]:
 def check_variables(base: str, options: Mapping[str, Any]) -> None:
     """Refuse variables that obstore would panic on, would not name in errors, or would prefer to options."""
     variables = _variables(base)
+    kind = store_kind(base)
     for name, value in variables.items():
-        _check_value(name, option_name(name, store_kind(base)), value)
+        if option_name(name, kind) in _accepted(kind):
+            _check_value(name, option_name(name, kind), value)
     endpoint, specific = options.get("endpoint"), variables.get("AWS_ENDPOINT_URL_S3")
     if endpoint and specific and endpoint != specific:
         raise UsageError(
@@ -381,9 +381,8 @@ def with_profile(options: Mapping[str, Any]) -> dict[str, Any]:
     completed = {name: value for name, value in options.items() if name != "profile"}
     requested = options.get("profile")
     environment = {option_name(name) for name in _variables("s3://")}
-    if "role_arn" in completed and "web_identity_token_file" not in completed.keys() | environment:
-        return _with_role(completed, requested)
-    has_keys = bool(completed.keys() & {"access_key_id", "credential_provider", "skip_signature"})
+    role = "role_arn" in completed and "web_identity_token_file" not in completed.keys() | environment
+    has_keys = role or bool(completed.keys() & {"access_key_id", "credential_provider", "skip_signature"})
     if requested is None:
         has_keys |= any(os.environ.get(name) for name in _OTHER_CREDENTIALS)
     if not has_keys or not {"region", "endpoint"} <= completed.keys() | environment:
@@ -395,7 +394,7 @@ def with_profile(options: Mapping[str, Any]) -> dict[str, Any]:
             completed["credential_provider"] = _boto_provider(name)
         elif not has_keys and profile.get("aws_access_key_id"):
             completed.update({key: profile[f"aws_{key}"] for key in _KEYS if profile.get(f"aws_{key}")})
-    return _without_foreign_token(completed, environment)
+    return _with_role(completed, requested) if role else _without_foreign_token(completed, environment)
 
 
 def s3_location() -> dict[str, str]:
@@ -599,7 +598,7 @@ def _client_value(name: str, value: Any) -> Any:
             return Path(str(value)).read_text()
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or "not a PEM file"
-            hint = f"set {name} to the path of a PEM file, or to its text"
+            hint = f"set {name}, or AWS_CA_BUNDLE, to the path of a PEM file"
             raise UsageError(f"can't read {name}: {reason}", hint=hint) from None
     return value if isinstance(value, bytes) else _word(value)
 

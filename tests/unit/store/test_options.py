@@ -185,7 +185,8 @@ def test_a_role_among_the_options(
     wrong = {**role, "endpoint_url_sts": "http://127.0.0.1:9"}
     assert "127.0.0.1:9" in refusal(uri, storage_options=wrong, retry=sk.RetryPolicy(attempts=1))
     # Keys of a profile.
-    profiles(home, "[profile dev]\n", "[dev]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    location = f"[profile dev]\nendpoint_url = {role.pop('aws_endpoint')}\n"
+    profiles(home, location, "[dev]\naws_access_key_id = a\naws_secret_access_key = b\n")
     for name in (*KEYS,):
         role.pop(name)
     assert count(uri, storage_options={**role, "profile": "dev"}) == 2
