@@ -9,6 +9,8 @@ with one small ingest and one small write before; every lake must hold the same 
 *Queries*: look-ups in the lake that ``sk.ingest`` has laid out, by the index of the same job, against
 the peers of ``selective_reads`` on the same files. The lake is kept under ``.bench/`` and made again only
 when ``--again`` asks for it, or if this version can't use its index.
+
+*Small*: ingests of some megabytes, on local threads and on Spark: see ``small_ingest``.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ from benchmarks.peers import open_indexed
 from benchmarks.queries import Query, plain_queries
 from benchmarks.selective_reads import FULL_PACE, KEYS, query_cases, variants_of
 from benchmarks.shuffled import shuffled_lake
+from benchmarks.small_ingest import small
 from benchmarks.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTS = ("writes", "queries")
+PARTS = ("writes", "queries", "small")
 SPARK, NO_INDEX, BARE = "spark", f"{OURS}, no index", f"{OURS}, no index, no blooms"
 ORDER = "event_id"
 # Arrow's own; Spark's would be 3, and slower.
@@ -268,10 +271,12 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
     keep = kept_folder(events, sizes.files, bench.given.data)
     if bench.given.again or not is_usable(keep):
         shutil.rmtree(keep, ignore_errors=True)
-    if "writes" in bench.given.part or not keep.exists():
+    if "writes" in bench.given.part or ("queries" in bench.given.part and not keep.exists()):
         write(bench, events, sizes, keep)
     if "queries" in bench.given.part:
         ask(bench, events, keep)
+    if "small" in bench.given.part:
+        small(bench, events)
     bench.finish()
 
 

@@ -118,7 +118,8 @@ def test_ingest_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     given = ["--quick", "--only", "point, event_id", "--data", str(tmp_path), "--json", str(file)]
     ingest.main(given, sizes)
     cases = cases_of(file)
-    assert set(cases) == {"full ingest", "warm point, event_id, ingested100"}
+    few = {"small ingest, local threads", "small ingest, Spark"}
+    assert set(cases) == {"full ingest", "warm point, event_id, ingested100", *few}
     written = cases["full ingest"]
     assert {found["rows"] for found in written.values()} == {ROWS}
     assert written["skipstone"]["bytes"] > written["skipstone, no index, no blooms"]["bytes"] > 0
