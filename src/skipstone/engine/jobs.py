@@ -6,7 +6,6 @@ To add an engine, write a class with the members of ``Engine`` and add its name 
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
-from skipstone.errors import UsageError
+from skipstone.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from skipstone.typing import EngineLike
@@ -133,13 +132,7 @@ def check_engine(
     if engine == "local":
         LocalEngine(threads)
     if isinstance(engine, str) and engine not in ENGINES:
-        raise _unknown(engine, "")
-
-
-def _unknown(name: str, where: str) -> UsageError:
-    near = difflib.get_close_matches(name.lower(), ENGINES, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else _HINT
-    return UsageError(f"unknown engine {name!r}{where}", hint=hint)
+        raise UsageError(f"unknown engine {engine!r}", hint=did_you_mean(engine, ENGINES, _HINT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +196,13 @@ def choose_engine(
         return engine, "requested"
     options = _named((master, remote, conf, threads))
     if options == ["threads"]:
-        return "local", "threads= is set"
+        return "local", "threads is set"
     if options:
-        return "spark", f"{options[0]}= is set"
+        return "spark", f"{options[0]} is set"
     wanted = os.environ.get(VARIABLE, "auto")
     if wanted not in ENGINES:
-        raise _unknown(wanted, f" in {VARIABLE}")
+        hint = did_you_mean(wanted, ENGINES, "use auto, spark or local")
+        raise UsageError(f"unknown engine {wanted!r} in {VARIABLE}", hint=hint)
     if wanted != "auto":
         return cast("EngineLike", wanted), f"{VARIABLE}={wanted}"
     from skipstone.engine.session import missing_for_spark

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from skipstone.engine.jobs import Engine, EngineUse, LocalEngine
-from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
+from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError, did_you_mean
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
-from skipstone.parquet.write.columns import choice_hint
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
@@ -289,7 +288,7 @@ def ingest(
             **layout,
         )
     if mode not in MODES:
-        hint = choice_hint(mode, MODES, f"use one of {', '.join(MODES)}")
+        hint = did_you_mean(mode, MODES, f"use one of {', '.join(MODES)}")
         raise UsageError(f"unknown mode {mode!r}", hint=hint)
     if mode != "append" or overwrite is not None or where is not None:
         raise refuse_overwrite(str(path))
@@ -344,7 +343,7 @@ def make_layout(
     options = PageLayout.__dataclass_fields__
     unknown = sorted(set(others) - set(options))
     if unknown:
-        hint = choice_hint(unknown[0], list(options), f"use one of {', '.join(options)}")
+        hint = did_you_mean(unknown[0], list(options), f"use one of {', '.join(options)}")
         raise UsageError(f"unknown layout option: {', '.join(unknown)}", hint=hint)
     named = {"partition_by": partition_by, "cluster_by": cluster_by, "blooms": blooms or ()}
     for name, value in named.items():

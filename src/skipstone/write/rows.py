@@ -143,7 +143,7 @@ def choose_ingest_engine(
         if engine not in ("auto", "spark") or threads is not None:
             other = "threads" if threads is not None else "engine"
             raise UsageError(f"session= and {other}= can't be combined", hint="omit one of them")
-        return session, "session= is set"
+        return session, "session is set"
     if is_frame(data) and not is_of(chosen, "pyspark."):
         if chosen != "spark" and engine != "auto":
             hint = 'omit engine=, or pass frame.toArrow() with engine="local"'

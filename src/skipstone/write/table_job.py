@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from skipstone.engine.jobs import Engine, EngineUse
-from skipstone.errors import SchemaError, SkipstoneError, UsageError
+from skipstone.errors import SchemaError, SkipstoneError, UsageError, did_you_mean
 from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.writing.commit import JOB, append
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
-from skipstone.parquet.write.columns import choice_hint, find_path
+from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import CODECS, PageLayout
 from skipstone.parquet.write.profile import profile
@@ -110,7 +110,7 @@ def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None 
 def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> Overwrite | None:
     """Return the rows to overwrite; None for an append."""
     if mode not in MODES:
-        hint = choice_hint(mode, MODES, f"use one of {', '.join(MODES)}")
+        hint = did_you_mean(mode, MODES, f"use one of {', '.join(MODES)}")
         raise UsageError(f"unknown mode {mode!r}", hint=hint)
     if mode == "append":
         if overwrite is not None or where is not None:
@@ -118,7 +118,7 @@ def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> O
         return None
     if overwrite not in (None, *OVERWRITES):
         problem = f"unknown overwrite mode {overwrite!r}"
-        hint = choice_hint(str(overwrite), OVERWRITES, f"use one of {', '.join(OVERWRITES)}, or where=")
+        hint = did_you_mean(str(overwrite), OVERWRITES, f"use one of {', '.join(OVERWRITES)}, or where=")
         raise UsageError(problem, hint=hint)
     if where is not None:
         if overwrite is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -10,21 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.core.arrays import plain
-from skipstone.errors import SchemaError, UnknownColumnError
+from skipstone.errors import SchemaError, UnknownColumnError, did_you_mean
 
 # Arrow has no kernels to take or filter views.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
-def choice_hint(name: str, choices: Sequence[str], otherwise: str) -> str:
-    """Suggest the choice that is most similar to a name, if one is.
-
-    >>> choice_hint("user_ID", ["user_id", "ts"], "use another")
-    'did you mean user_id?'
-    """
-    folded = {choice.casefold(): choice for choice in choices}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1)
-    return f"did you mean {folded[near[0]]}?" if near else otherwise
 
 
 def find_path(schema: pa.Schema, name: str) -> tuple[str, ...]:
@@ -42,7 +30,7 @@ def find_path(schema: pa.Schema, name: str) -> tuple[str, ...]:
         if len(hits) != 1:
             problem = "name is ambiguous" if hits else "unknown column"
             names = ", ".join(field.name for field in fields) or "none"
-            hint = choice_hint(part, [field.name for field in fields], f"available columns: {names}")
+            hint = did_you_mean(part, [field.name for field in fields], f"available columns: {names}")
             raise UnknownColumnError(problem, column=name, hint=hint)
         type = hits[0].type
         fields = list(type.fields) if pa.types.is_struct(type) else []
@@ -102,7 +90,7 @@ def leaves_of(schema: pa.Schema, names: Sequence[str]) -> tuple[str, ...]:
     paths = leaf_paths(schema)
     for name in names:
         if not any(_within(path, name) for path in paths):
-            hint = choice_hint(name, paths, f"available leaf columns: {', '.join(paths)}")
+            hint = did_you_mean(name, paths, f"available leaf columns: {', '.join(paths)}")
             raise UnknownColumnError("unknown column", column=name, hint=hint)
     return tuple(path for path in paths if any(_within(path, name) for name in names))
 

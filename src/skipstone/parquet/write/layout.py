@@ -9,8 +9,8 @@ from typing import Literal
 import pyarrow as pa
 
 from skipstone.core.domain.keys import is_ordered, is_text, storage_type
-from skipstone.errors import UsageError
-from skipstone.parquet.write.columns import choice_hint, find_type, leaves_of, stored_schema
+from skipstone.errors import UsageError, did_you_mean
+from skipstone.parquet.write.columns import find_type, leaves_of, stored_schema
 
 MIB = 1 << 20
 CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
@@ -46,7 +46,7 @@ class PageLayout:
         self._check_codec()
         self._check_names()
         if self.cluster not in CLUSTERS:
-            hint = choice_hint(str(self.cluster), CLUSTERS, f"use one of {', '.join(CLUSTERS)}")
+            hint = did_you_mean(str(self.cluster), CLUSTERS, f"use one of {', '.join(CLUSTERS)}")
             raise UsageError(f"unknown clustering {self.cluster!r}", hint=hint)
         if self.cluster != "sort" and not 1 <= len(self.cluster_by) <= _MOST_AXES:
             problem = f"{self.cluster} does not support {len(self.cluster_by)} columns"
@@ -65,7 +65,7 @@ class PageLayout:
     def _check_codec(self) -> None:
         if self.compression not in CODECS:
             problem = f"unknown compression {self.compression!r}"
-            hint = choice_hint(str(self.compression), CODECS, f"use one of {', '.join(CODECS)}")
+            hint = did_you_mean(str(self.compression), CODECS, f"use one of {', '.join(CODECS)}")
             raise UsageError(problem, hint=hint)
         if self.compression_level is None:
             return

@@ -96,7 +96,7 @@ def test_unknown_columns(what: str, name: str, hint: str) -> None:
 def test_columns_of_dictionaries() -> None:
     PageLayout(dictionary=("name", "s", "tags.list.element")).check(SCHEMA)
     for name, hint in (
-        ("s.z", r"did you mean s\.x\?"),
+        ("s.deep.z", r"did you mean s\.deep\.y\?"),
         ("q", r"leaf columns: id, day, .* s\.deep\.y, coded"),
     ):
         with pytest.raises(UnknownColumnError, match=f"column {name}: .*{hint}"):
