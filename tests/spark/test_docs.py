@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PAGES = {"docs/cli.md": 17, "docs/ingest.md": 5, "docs/s3.md": 5, "docs/spark.md": 4}
+PAGES = {"docs/cli.md": 17, "docs/ingest.md": 6, "docs/s3.md": 5, "docs/spark.md": 4}
 
 
 @pytest.mark.parametrize("page", PAGES)
