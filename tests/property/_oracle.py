@@ -35,7 +35,7 @@ class Values:
     """A value for each row: integers, floats, decimals (as Fraction), text, bytes or nanoseconds.
 
     ``kind`` is one of int, float, decimal, bool, text, bytes, date (days), stamp, instant, time, duration,
-    null, nested.
+    null, nested, interval.
     """
 
     kind: str
@@ -420,6 +420,8 @@ def _value(e: tree.Expr, o: Oracle) -> Values:
         case tree.Literal(scalar, zone):
             if not scalar.is_valid:
                 return Values("null", [None] * o.rows, True, zone)
+            if pa.types.is_interval(scalar.type):
+                return Values("interval", [tuple(scalar.as_py())] * o.rows, True, zone)
             one = plain(pa.repeat(scalar, 1))
             return Values(one.kind, [one.items[0]] * o.rows, True, zone)
         case tree.Cast(arg, to, zone):
@@ -490,8 +492,27 @@ def _local(zone: str, instant: int) -> int:
 
 
 def _call(name: str, args: list[Values], zone: str) -> Values:
+    if name in ("+", "-") and "interval" in (args[0].kind, args[1].kind):
+        return _moved(name, args, zone)
+    if name == "-" and {args[0].kind, args[1].kind} == {"instant"}:
+        if "/" in zone:
+            raise CantEvaluate("clocks of a zone with changing clocks")
+        left, right = args
+        return Values("duration", [None if a is None or b is None else a - b for a, b in _rows(left, right)])
     if name in ("+", "-", "negative"):
         return _arithmetic(name, args)
+    if name.startswith("timestamp_"):
+        each = {"seconds": NANO, "millis": 10**6, "micros": 10**3}[name.removeprefix("timestamp_")]
+        out = [None if v is None else v * each for v in args[0].items]
+        if any(v is not None and not -_MICROS <= v < _MICROS for v in out):
+            raise CantEvaluate("overflow")
+        return Values("instant", out)
+    if name.startswith("unix_"):
+        each = {"seconds": NANO, "millis": 10**6, "micros": 10**3}[name.removeprefix("unix_")]
+        out = [None if v is None else v // each for v in args[0].items]
+        if args[0].kind != "instant" or any(v is not None and not -(2**63) <= v < 2**63 for v in out):
+            raise CantEvaluate("overflow")
+        return Values("int", out)
     if name == "year":
         (value,) = args
         days = _local_days(value, zone)
@@ -519,6 +540,54 @@ def _call(name: str, args: list[Values], zone: str) -> Values:
             raise CantEvaluate(name)
         return Values(value.kind, [None if v is None else v[:length] for v in value.items])
     raise CantEvaluate(name)
+
+
+_MICROS = 2**63 * 1000  # end of timestamps of microseconds
+
+
+def _moved(name: str, args: list[Values], zone: str) -> Values:
+    """A time plus or minus an interval: months, then days by the clock of the zone, then elapsed time."""
+    time, span = args if args[1].kind == "interval" else args[::-1]
+    sign = -1 if name == "-" else 1
+    months, days, nanos = next(iter(span.items), (0, 0, 0))
+    whole, rest = divmod(abs(days * DAY_NANOS + nanos), DAY_NANOS)
+    forward = sign if days * DAY_NANOS + nanos >= 0 else -sign
+    if time.kind == "date":
+        if not nanos:
+            dates = [v if v is None else _months_later(v, sign * months) + sign * days for v in time.items]
+            if any(v is not None and not -(2**31) <= v < 2**31 for v in dates):
+                raise CantEvaluate("overflow")
+            return Values("date", dates)
+        time = _to_instant(time, zone)
+
+    def move(value: int | None) -> int | None:
+        if value is None:
+            return None
+        moved = value
+        if months or whole:
+            shift = _local(zone, value) if time.kind == "instant" else 0
+            day, clock = divmod(value + shift, DAY_NANOS)
+            wall = (_months_later(day, sign * months) + forward * whole) * DAY_NANOS + clock
+            moved = wall - shift
+            if time.kind == "instant" and _local(zone, moved) != shift:
+                moved = _instant(wall, zone)
+        moved += forward * rest
+        if not -_MICROS <= value < _MICROS or not -_MICROS <= moved < _MICROS:
+            raise CantEvaluate("overflow")
+        return moved
+
+    return Values(time.kind, [move(v) for v in time.items])
+
+
+def _months_later(days: int, months: int) -> int:
+    """The same day of another month, or the last one of a shorter month."""
+    day = _civil(days)[2]
+    first = _trunc("month", days * DAY_NANOS) // DAY_NANOS
+    for _ in range(abs(months)):
+        first = first - 1 if months < 0 else first + 31
+        first = _trunc("month", first * DAY_NANOS) // DAY_NANOS
+    length = _trunc("month", (first + 31) * DAY_NANOS) // DAY_NANOS - first
+    return first + min(day, length) - 1
 
 
 def _arithmetic(name: str, args: list[Values]) -> Values:

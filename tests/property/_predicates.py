@@ -398,7 +398,11 @@ class Predicates:
     ) -> tree.Predicate:
         rng = self.rng
         shift = rng.choice([1, -1, 10, 1000, 2**40])
-        style = rng.randrange(6)
+        style = rng.randrange(7)
+        if style == 6 and pa.types.is_signed_integer(type):
+            unit, each = rng.choice([("seconds", 10**6), ("millis", 10**3), ("micros", 1)])
+            place = make_array(pa.timestamp("us", "UTC"), [_cap(value * each)])[0]
+            return tree.Compare(op, tree.Call(f"timestamp_{unit}", (column,)), sk.lit(place))
         if style == 0:
             return tree.Compare(op, column.cast(pa.int64()), sk.lit(min(value, 2**63 - 1)))
         if style == 1:
@@ -421,7 +425,9 @@ class Predicates:
         if abs(nanos) >= 2**70:
             nanos = 0
         days = nanos // (86_400 * 10**9)
-        style = rng.randrange(5)
+        style = rng.randrange(8)
+        if style >= 5 and not (pa.types.is_timestamp(type) and type.unit == "ns"):
+            return self._interval(column, type, nanos, op, zone)
         if style == 0:
             year = 1970 + days * 400 // 146_097 + rng.choice([0, 0, 1, -1])
             made = tree.Call("year", (column,), zone)
@@ -447,6 +453,30 @@ class Predicates:
         made = tree.Call("date_trunc", (sk.lit(unit), column), zone)
         place = days * 86_400 * 10**6 if rng.random() < 0.7 else nanos // 1000
         return tree.Compare(op, made, sk.lit(make_array(out, [place])[0], zone=zone))
+
+    def _interval(
+        self, column: sk.Expr, type: pa.DataType, nanos: int, op: tree.CompareOp, zone: str
+    ) -> tree.Predicate:
+        rng = self.rng
+        if pa.types.is_timestamp(type) and type.tz and rng.random() < 0.2:
+            unit, each = rng.choice([("seconds", 10**9), ("millis", 10**6), ("micros", 10**3)])
+            made = tree.Call(f"unix_{unit}", (column,), zone)
+            return tree.Compare(op, made, sk.lit(_cap(nanos // each + rng.choice([0, 0, 1, -1]))))
+        if type == pa.timestamp("us", "UTC") and rng.random() < 0.3:
+            moment = sk.lit(make_array(type, [nanos // 1000])[0], zone=zone)
+            made = tree.Call("-", rng.choice([(moment, column), (column, moment)]), zone)
+            return tree.Compare(op, made, sk.lit(dt.timedelta(seconds=rng.choice([0, 1, -1, 3600, 10**6]))))
+        days = rng.choice([0, 1, -1, 30, 400])
+        parts = rng.choice([(0, days, 0), (rng.choice([1, -1, 12, 13]), 0, 0), (0, days, 3_600 * 10**9)])
+        span = sk.lit(pa.scalar(pa.MonthDayNano(parts), pa.month_day_nano_interval()), zone=zone)
+        sides = (column, span) if rng.random() < 0.7 else (span, column)
+        made = tree.Call("-" if sides[0] is column and rng.random() < 0.5 else "+", sides, zone)
+        out = type if not pa.types.is_date(type) and type.tz is None else pa.timestamp("us", "UTC")
+        if pa.types.is_date(type) and not parts[2]:
+            place = make_array(pa.date32(), [nanos // (86_400 * 10**9)])[0]
+        else:
+            place = make_array(out, [nanos * _per(out.unit) // 10**9])[0]
+        return tree.Compare(op, made, sk.lit(place, zone=zone))
 
 
 # -- help --------------------------------------------------------------------------------------

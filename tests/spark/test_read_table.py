@@ -177,7 +177,7 @@ def test_some_columns(spark: SparkSession, table: Maker) -> None:
     scan = sk.open(table.metadata_location).scan(columns=["st.z", "g"])
     for route in ("driver", "slices"):
         frame = scan.to_spark(spark, route=route)
-        assert frame.schema.simpleString() == "struct<st:struct<z:date>,g:string>"
+        assert frame.schema.simpleString() == "struct<st.z:date,g:string>"
         assert frame.count() == found.oracle.table.num_rows
 
 

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import skipstone as sk
-from tests.spark._reads import PUSHING, conf, rows_of, types_of
+from skipstone.errors import UsageError
+from tests.spark._reads import PUSHING, conf, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -91,13 +92,32 @@ def test_one_frame_for_several_questions(spark: SparkSession, lake: Path) -> Non
 
 def test_columns_and_where(spark: SparkSession, lake: Path) -> None:
     frame = load(spark, lake, columns="s, id,st.x", where="id = 7 or s = 'name 3'")
-    assert frame.columns == ["s", "id", "st"]
-    assert types_of(frame.select("st").schema)["fields"][0]["type"]["fields"][0]["name"] == "x"
+    assert frame.columns == ["s", "id", "st.x"]
+    assert frame.schema["st.x"].dataType == spark.read.parquet(str(lake)).select("st.x").schema[0].dataType
     wanted = sk.open(lake).scan("id = 7 or s = 'name 3'", columns=["s", "id", "st.x"]).to_arrow()
     assert sorted(rows_of(frame.toArrow()), key=str) == sorted(rows_of(wanted), key=str)
     assert load(spark, lake, where="t = '1970-01-01 05:30:00'", tz="Asia/Kolkata").count() == 1
     assert load(spark, lake, where="id < 0").count() == 0
     assert load(spark, lake, index="false").count() == 300
+
+
+def test_expressions_as_columns(spark: SparkSession, lake: Path) -> None:
+    columns = ["coalesce(st.x, 0) * id AS v", "upper(s)", "st.x AS x"]
+    where = "id < 40 and t <= current_timestamp() and st['x'] > 2"
+    wanted = sorted(rows_of(sk.open(lake).scan(where, columns=columns).to_arrow()), key=str)
+    spark_own = spark.read.parquet(str(lake)).where(where).selectExpr(*columns)
+    assert sorted(rows_of(spark_own.toArrow()), key=str) == wanted
+    frame = load(spark, lake, columns=", ".join(columns), where=where)
+    assert frame.columns == ["v", "upper(s)", "x"]
+    assert sorted(rows_of(frame.toArrow()), key=str) == wanted
+    ordered = sk.open(lake).scan(where, columns=columns, order_by=["st.x desc", "id"], limit=5)
+    for route in ("driver", "slices"):
+        assert rows_of(ordered.to_spark(spark, route=route).toArrow()) == rows_of(ordered.to_arrow())
+    fields = sk.open(lake).scan("id < 40", columns=["st.x", "id AS key"], order_by=["id desc"], limit=5)
+    for route in ("driver", "slices", "reader"):
+        assert rows_of(fields.to_spark(spark, route=route).toArrow()) == rows_of(fields.to_arrow())
+    with pytest.raises(UsageError, match="columns are computed by Skipstone"):
+        ordered.to_spark(spark, route="reader")
 
 
 def test_sql_can_ask_it(spark: SparkSession, lake: Path) -> None:

@@ -51,6 +51,8 @@ SAMPLES = {
     "SQL": Sample(60, 1 / 50),
     "statistics": Sample(16, 1 / 500),
     "verify": Sample(12, 1 / 800),
+    # tests/spark
+    "expressions": Sample(40, 1 / 10),
 }
 
 

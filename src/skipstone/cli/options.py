@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import enum
 import inspect
 import math
@@ -480,9 +479,9 @@ def split_names(parts: list[str] | None) -> list[str]:
     >>> split_names(["a, s.x", '"b,c"'])
     ['a', 's.x', 'b,c']
     """
-    lines = ([part] for part in parts or ())
-    cells = (cell for line in lines for row in csv.reader(line, skipinitialspace=True) for cell in row)
-    return [cell.strip() for cell in cells if cell.strip()]
+    from skipstone.scan.projection import split_columns
+
+    return [name for part in parts or () for name in split_columns(part)]
 
 
 def named_columns(names: list[str] | None, option: str) -> list[str] | None:

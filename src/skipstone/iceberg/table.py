@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from skipstone.core.evidence import Array, ColumnFacts, FactOverride
+from skipstone.core.filter import fix_clock, settle
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.engine.jobs import Engine
@@ -432,9 +433,9 @@ class TableSnapshot:
         ledger = Ledger(lambda: (0, 0))
         node = None
         if where is not None:
-            compiled = compile_predicate(
-                to_predicate(where), self.query_schema, case_sensitive=case_sensitive
-            )
+            schema = self.query_schema
+            predicate = settle(fix_clock(to_predicate(where)), schema, case_sensitive=case_sensitive)
+            compiled = compile_predicate(predicate, schema, case_sensitive=case_sensitive)
             node = compiled.node
         pruned = self.prune_files(node, ledger, strict=strict)
         assert pruned.files is not None

@@ -11,6 +11,7 @@ from skipstone.predicate import tree
 _LOOSE, _AND, _NOT, _TIGHT = 0, 1, 2, 3
 _MAX_VALUES = 6
 _OPERATORS = frozenset("+-*/%")
+_DAY = 86_400 * 10**9
 
 
 def render(expr: tree.Expr) -> str:
@@ -49,6 +50,8 @@ def _(expr: tree.Call) -> tuple[str, int]:
     if expr.name in _OPERATORS and len(expr.args) == 2:
         left, right = (_inside(arg, _TIGHT) for arg in expr.args)
         return f"({left} {expr.name} {right})", _TIGHT
+    if expr.name == "getitem" and len(expr.args) == 2:
+        return f"{_inside(expr.args[0], _TIGHT)}[{_inside(expr.args[1], _LOOSE)}]", _TIGHT
     return f"{expr.name}({', '.join(_inside(arg, _LOOSE) for arg in expr.args)})", _TIGHT
 
 
@@ -146,7 +149,9 @@ def value_text(scalar: pa.Scalar) -> str:
     if not scalar.is_valid:
         return "NULL"
     kind = scalar.type
-    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+    if pa.types.is_interval(kind) or pa.types.is_duration(kind):
+        return interval_text(scalar)
+    if pa.types.is_temporal(kind):
         return _quote(str(scalar.cast(pa.string())))
     value = scalar.as_py()
     if isinstance(value, str):
@@ -154,6 +159,21 @@ def value_text(scalar: pa.Scalar) -> str:
     if isinstance(value, bytes):
         return f"X'{value.hex().upper()}'"
     return str(value).upper() if isinstance(value, bool) else str(value)
+
+
+def interval_text(scalar: pa.Scalar) -> str:
+    """Render an interval as SQL: ``INTERVAL '1' MONTH``, ``INTERVAL '7' DAY``, or of several units."""
+    if pa.types.is_duration(scalar.type):
+        nanos = scalar.value * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[scalar.type.unit]
+        months, days = 0, abs(nanos) // _DAY * (1 if nanos >= 0 else -1)
+        nanos -= days * _DAY
+    else:
+        months, days, nanos = scalar.as_py()
+    seconds, fraction = divmod(abs(nanos), 10**9)
+    amount = f"{seconds}.{fraction:09d}".rstrip("0") if fraction else str(seconds)
+    parts = [(str(months), "MONTH"), (str(days), "DAY"), (f"{'-' if nanos < 0 else ''}{amount}", "SECOND")]
+    written = [f"'{count}' {unit}" for count, unit in parts if count != "0"] or ["'0' DAY"]
+    return f"INTERVAL {' '.join(written)}"
 
 
 def _quote(text: str) -> str:

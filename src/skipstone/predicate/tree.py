@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from typing import Literal as Choice
 
@@ -214,6 +214,12 @@ class Expr:
             raise PredicateError("field() works on struct columns only")
         return Column((*self.path, name))
 
+    def __getitem__(self, key: str | int) -> Expr:
+        """A field of a struct, a value of a map, or an element of an array, counted from 0."""
+        if isinstance(self, Column) and isinstance(key, str):
+            return self.field(key)
+        return Call("getitem", (self, lit(key)))
+
     def __add__(self, other: object) -> Expr:
         return Call("+", (self, lit(other)))
 
@@ -389,9 +395,6 @@ class Column(Expr):
     """A column path: one part for a top-level column, more for a struct field."""
 
     path: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> Expr:
-        return self.field(name)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -672,6 +675,61 @@ def condition(value: object) -> Predicate:
         f"{preview(value)} is not a condition",
         hint="compare a column with it, or pass SQL to skipstone.parse",
     )
+
+
+CLOCK = frozenset({"current_timestamp", "current_date", "localtimestamp"})
+"""Functions of the current time."""
+
+
+def has_calls(expr: Expr) -> bool:
+    """Whether ``expr`` has a function, a cast or a nested column."""
+    # A list that grows while it is iterated: each query checks its predicate, and calls are the cost.
+    nodes: list[object] = [expr]
+    for node in nodes:
+        match node:
+            case Call() | Cast():
+                return True
+            case Column(path):
+                if len(path) > 1:
+                    return True
+            case Compare(_, left, right):
+                nodes += (left, right)
+            case Between(arg, low, high):
+                nodes += (arg, low, high)
+            case And(args) | Or(args):
+                nodes += args
+            case Predicate():
+                nodes += node.children()
+    return False
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild ``expr`` from the bottom up with each node replaced by ``change(node)``.
+
+    Columns of opaque conditions are left alone.
+    """
+    done: dict[int, Expr] = {}
+    stack = [expr]  # not recursive: chains of CASE can be deep
+    while stack:
+        node = stack[-1]
+        children = () if isinstance(node, Opaque) else node.children()
+        waiting = [child for child in children if id(child) not in done]
+        stack += waiting
+        if not waiting:
+            stack.pop()
+            done[id(node)] = change(_with_children(node, done))
+    return done[id(expr)]
+
+
+def _with_children(node: Expr, new: dict[int, Expr]) -> Expr:
+    values: dict[str, object] = {}
+    for name in () if isinstance(node, Opaque) else node.__match_args__:
+        value = getattr(node, name)
+        if isinstance(value, Expr):
+            values[name] = new[id(value)]
+        elif isinstance(value, tuple) and any(isinstance(item, Expr) for item in value):
+            values[name] = tuple([new[id(item)] for item in value])
+    return replace(node, **values) if values else node  # type: ignore[type-var]
 
 
 def conjunction(args: Iterable[Predicate]) -> Predicate:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.evidence import Array
+from skipstone.core.filter import fix_clock, settle
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.rows import RowSet
 from skipstone.core.rows.rowset import Selector, from_selection, to_selection
@@ -126,7 +127,7 @@ class Pruner:
                 f"schema must be a pyarrow.Schema, got {type(schema).__name__}",
                 hint="pass a pyarrow.Schema; pass PruneOptions as options=",
             )
-        self.predicate: Predicate = to_predicate(predicate)
+        self.predicate: Predicate = fix_clock(to_predicate(predicate))
         self._text = str(self.predicate)
         self.schema = schema
         self.options = options or PruneOptions()
@@ -137,7 +138,9 @@ class Pruner:
     def compile(self, schema: pa.Schema) -> Compiled:
         """Bind the predicate to a schema; the result for the last schema is cached."""
         if self._compiled is None or not (self._compiled[0] is schema or self._compiled[0].equals(schema)):
-            compiled = compile_predicate(self.predicate, schema, case_sensitive=self.options.case_sensitive)
+            sensitive = self.options.case_sensitive
+            predicate = settle(self.predicate, schema, case_sensitive=sensitive)
+            compiled = compile_predicate(predicate, schema, case_sensitive=sensitive)
             self._compiled = (schema, compiled)
         return self._compiled[1]
 

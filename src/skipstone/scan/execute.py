@@ -201,13 +201,13 @@ class Execution(PublicNames):
             tables = sorted_rows(work)
         else:
             tables = _unordered(work)
-        limit = plan.limit
+        limit, computed = plan.limit, plan.projection.computed
         try:
             for full in tables if limit != 0 and plan.tasks else ():
                 table = full
                 if limit is not None and rows + full.num_rows > limit:
                     table = full.slice(0, limit - rows)
-                yield table
+                yield table if computed is None else computed.compute(table)
                 rows += table.num_rows
                 batches += 1
                 if rows == limit:

@@ -233,7 +233,8 @@ class Lake(PublicNames):
 
         Args:
             where: SQL text, or any predicate that ``sk.predicate`` accepts.
-            columns: Columns to read; a field of a struct is ``"address.city"``. None reads all columns.
+            columns: Columns of the result: names, fields of structs such as ``"address.city"``, and SQL
+                expressions such as ``"price * amount AS total"``. None reads all columns.
             limit: The maximum number of rows. Without ``order_by`` these can be any matching rows: rows that
                 metadata proves to match come first.
             order_by: Columns to order by, as in ``["country", "ts desc"]``. Without it and

@@ -164,12 +164,12 @@ class ScanPlan(PublicNames):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns to return."""
-        return tuple(".".join(path) for path in self.projection.paths)
+        return tuple(self.projection.result.names)
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the result."""
-        return self.projection.schema
+        return self.projection.result
 
     @property
     def residual(self) -> Predicate | None:
@@ -222,8 +222,9 @@ class ScanPlan(PublicNames):
         """Return the plan for the same rows with other columns."""
         if columns is None:
             return self
-        chosen = resolve(columns, self.schemas.read, case_sensitive=self.options.case_sensitive)
-        names = tuple(".".join(path) for path in chosen.paths)
+        sensitive, schemas = self.options.case_sensitive, self.schemas
+        chosen = resolve(columns, schemas.read, case_sensitive=sensitive, query=schemas.query)
+        names = tuple(chosen.result.names)
         trace = LazyTrace(self.hints, lambda: replace(self.trace, columns=names))
         return self.changed(projection=chosen, trace=trace)
 
@@ -341,10 +342,12 @@ class ScanPlan(PublicNames):
         """Fingerprint of the content, the same in every process."""
         digest = xxhash.xxh3_128()
         predicate = None if self.predicate is None else self.predicate.key()
+        computed = self.projection.computed
         head = (
             self.version,
             repr(predicate),
             self.projection.paths,
+            [(name, value.key()) for name, value in computed.values.items()] if computed else None,
             self.limit,
             [str(term) for term in self.order],
             repr(self.options),

@@ -363,7 +363,7 @@ class _Planner:
                 version=version,
                 predicate=str(asked.predicate) if asked.predicate is not None else "",
                 residual=str(compiled.residual) if compiled is not None and whole < rows else "",
-                columns=tuple(".".join(path) for path in asked.projection.paths),
+                columns=tuple(asked.projection.result.names),
                 limit=asked.limit,
                 order=tuple(map(str, asked.order)),
                 files=files,

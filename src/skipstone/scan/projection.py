@@ -8,8 +8,8 @@ from __future__ import annotations
 import decimal
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,22 +18,26 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array
+from skipstone.core.filter import RowValues
 from skipstone.core.ir.bind import Binder
-from skipstone.errors import SchemaError, TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.errors import ParseError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.lake.snapshot import AntiJoin
+from skipstone.predicate.tree import CLOCK, Call, Column, Expr
 
 Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Paths into a lake's schema, none inside another, and the resulting columns.
+    """Paths into a lake's schema, none inside another, and the columns read.
 
-    Several paths into one struct give one column with only those fields, as in Parquet readers.
+    Several paths into one struct read one column with only those fields, as in Parquet readers.
     """
 
     paths: tuple[Path, ...]
     schema: pa.Schema
+    computed: ComputedColumns | None = None
+    """The columns of the result, if they differ from the columns read."""
 
     @classmethod
     def of(cls, schema: pa.Schema, paths: Iterable[Path]) -> Projection:
@@ -49,8 +53,18 @@ class Projection:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
+        """Names of the columns read."""
         return list(self.schema.names)
+
+    @property
+    def result(self) -> pa.Schema:
+        """The schema of the result."""
+        return self.schema if self.computed is None else self.computed.schema
+
+    @property
+    def inputs(self) -> Projection:
+        """The columns read as they are, without what is computed from them."""
+        return self if self.computed is None else Projection(self.paths, self.schema)
 
     def without(self, names: Iterable[str], schema: pa.Schema) -> Projection:
         """The projection without some columns."""
@@ -62,21 +76,35 @@ _RESOLVED = 64
 _resolved: dict[tuple[Sequence[str] | None, int, bool], tuple[Projection, pa.Schema]] = {}
 
 
-def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive: bool) -> Projection:
-    """Resolve column names; None is every column, ``s.x`` is field x of struct s."""
+def resolve(
+    columns: Sequence[str] | None,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool,
+    query: pa.Schema | None = None,
+) -> Projection:
+    """Resolve the columns of a result; None is every column.
+
+    An item is a column, a field of a struct (``geo.city``), or an expression (``a * b AS v``). The column
+    of the result is called what was written: ``geo.city``, ``a * b``; ``AS`` gives it another name.
+    Expressions are bound to the types of ``query``.
+    """
+    query = schema if query is None else query
     if columns is not None and not isinstance(columns, tuple):
-        return _resolve(columns, schema, case_sensitive)
+        return _resolve(columns, schema, case_sensitive, query)
     # By identity, as in ``binder_of``: a lake has one schema object per version, which the cache references.
     key = columns, id(schema), case_sensitive
     cached = _resolved.get(key)
     if cached is None:
         if len(_resolved) >= _RESOLVED:
             _resolved.clear()
-        cached = _resolved[key] = _resolve(columns, schema, case_sensitive), schema
+        cached = _resolved[key] = _resolve(columns, schema, case_sensitive, query), schema
     return cached[0]
 
 
-def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool) -> Projection:
+def _resolve(
+    columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool, query: pa.Schema
+) -> Projection:
     if columns is None:
         for name in _repeated(schema.names):
             message = "files have more than one column of this name"
@@ -85,11 +113,154 @@ def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: b
     columns = (columns,) if isinstance(columns, str) else columns
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise UsageError(f"columns must be a list of column names, got {columns!r}")
-    repeated = _repeated(columns)
-    if repeated:
-        raise UsageError(f"duplicate columns: {', '.join(repeated)}", hint="list each column once")
     binder = Binder(schema, case_sensitive)
-    return Projection.of(schema, [find_path(binder, name) for name in columns])
+    if "*" in columns and "*" not in schema.names:
+        columns = [name for text in columns for name in (schema.names if text == "*" else [text])]
+    outputs = [(*_output(text, binder, query), text) for text in columns]
+    repeated = _repeated(name for name, _, _ in outputs)
+    if repeated:
+        texts = [text for name, _, text in outputs if name == repeated[0]]
+        same = len(set(texts)) == 1
+        message = ", ".join(repeated) if same else f"{' and '.join(texts)} are both called {repeated[0]}"
+        hint = "list each column once" if same else f"name one of them: {texts[-1].split(' AS ')[0]} AS other"
+        raise UsageError(f"duplicate columns: {message}", hint=hint)
+    values = {name: value for name, value, _ in outputs}
+    paths = [binder.column(path).path for value in values.values() for path in value.columns()]
+    read = Projection.of(schema, paths)
+    if all(isinstance(value, Column) and value.path == (name,) for name, value in values.items()):
+        return read
+    return Projection(read.paths, read.schema, ComputedColumns.of(values, binder, query))
+
+
+_PARTS = re.compile(r"""`(?:[^`]|``)*`|"(?:[^"]|"")*"|'(?:[^'\\]|\\.)*'|.""", re.DOTALL)
+_QUOTED = re.compile(r"""`((?:[^`]|``)*)`|"((?:[^"]|"")*)\"""")
+
+
+def split_columns(text: str) -> list[str]:
+    """Split a list at its commas; a name that contains a comma is in backticks or double quotes.
+
+    >>> split_columns("a, s.x, `b, c`, coalesce(a, 'x, y') AS v")
+    ['a', 's.x', 'b, c', "coalesce(a, 'x, y') AS v"]
+    """
+    items, depth = [""], 0
+    for part in _PARTS.findall(text):
+        depth += (part in "([") - (part in ")]")
+        if part == "," and depth <= 0:
+            items.append("")
+        else:
+            items[-1] += part
+    return [_unquoted(item.strip()) for item in items if item.strip()]
+
+
+def _unquoted(item: str) -> str:
+    match = _QUOTED.fullmatch(item)
+    if match is None:
+        return item
+    return match[1].replace("``", "`") if match[2] is None else match[2].replace('""', '"')
+
+
+_NAME = re.compile(r"[\w.]*")
+_ALIAS = re.compile(r"\bas\b", re.IGNORECASE)
+
+
+def _output(text: str, binder: Binder, query: pa.Schema) -> tuple[str, Expr]:
+    """The name and the value of a column of the result."""
+    try:
+        path = find_path(binder, text)
+    except UnknownColumnError:
+        if _NAME.fullmatch(text):
+            raise
+        parsed = _parse_output(text)
+        if parsed is None:
+            raise
+    else:
+        return ".".join(path), Column(path)
+    from skipstone.core.filter.constants import settle_value
+
+    name, value = parsed
+    return name, settle_value(value, query, case_sensitive=binder.case_sensitive)
+
+
+def _parse_output(text: str) -> tuple[str, Expr] | None:
+    """Parse SQL with an optional name; None if it is a single name."""
+    from sqlglot import exp
+
+    from skipstone.predicate.sql.read import SqlReader
+    from skipstone.predicate.sql.types import select_list
+
+    try:
+        items = select_list(text, "spark")
+        item = items[0] if len(items) == 1 else None
+        named = isinstance(item, exp.Alias)
+        if item is None or (named and not _ALIAS.search(text)):
+            return None
+        value = SqlReader("spark", "UTC").value(item.this if named else item)
+    except ParseError as error:
+        reason = error.message.replace("a condition on rows", "columns")
+        hint = "write a column, a field such as geo.city, or an expression such as a * b AS v"
+        if reason.startswith("the aggregate"):
+            hint = "use scan.aggregate"
+        raise ParseError(f"{text!r} is neither a column nor an expression: {reason}", hint=hint) from None
+    name = item.alias if named else text.strip()
+    if isinstance(value, Column) and not named:
+        name = ".".join(value.path)
+    for node in value.walk():
+        if isinstance(node, Call) and node.name in CLOCK:
+            raise UsageError(f"{node} is not supported in columns", hint="write the time as a literal")
+    return name, value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComputedColumns:
+    """Columns of a result by name: fields of structs, and values computed from the columns read."""
+
+    values: dict[str, Expr]
+    rows: RowValues
+    """Evaluates those that are not columns."""
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, values: dict[str, Expr], binder: Binder, query: pa.Schema) -> ComputedColumns:
+        """Bind expressions to the types of ``query``."""
+        expressions = {name: value for name, value in values.items() if not isinstance(value, Column)}
+        rows = RowValues(expressions, query, case_sensitive=binder.case_sensitive)
+        fields = [
+            _field_at(binder.schema, value.path).with_name(name)
+            if isinstance(value, Column)
+            else pa.field(name, rows.types[name])
+            for name, value in values.items()
+        ]
+        return cls(values, rows, pa.schema(fields))
+
+    @property
+    def plain(self) -> bool:
+        """Whether all are columns or fields."""
+        return not self.rows.types
+
+    def adding(self, paths: Mapping[str, Path], schema: pa.Schema) -> ComputedColumns:
+        """These columns and fields of the lake's schema under other names."""
+        values = {**self.values, **{name: Column(path) for name, path in paths.items()}}
+        fields = [_field_at(schema, path).with_name(name) for name, path in paths.items()]
+        return replace(self, values=values, schema=pa.schema([*self.schema, *fields]))
+
+    def compute(self, table: pa.Table) -> pa.Table:
+        """The columns for the rows of a table with the columns read."""
+        computed = self.rows.compute(table)
+        columns = [
+            column_at(table, value.path) if isinstance(value, Column) else computed[name]
+            for name, value in self.values.items()
+        ]
+        return pa.table(columns, self.schema)
+
+
+def _field_at(schema: pa.Schema, path: Path) -> pa.Field:
+    """The field at a path, which is NULL where a struct around it is."""
+    field = schema.field(path[0])
+    nullable = field.nullable
+    for name in path[1:]:
+        field = storage_type(field.type).field(name)
+        nullable = nullable or field.nullable
+    return field.with_nullable(nullable)
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone.core.filter import fix_clock, settle
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.predicate import predicate as to_predicate
@@ -78,8 +80,10 @@ class Scan(PublicNames):
         order = _as_tuple(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
         names = (columns,) if isinstance(columns, str) else columns
         names = _as_tuple(names, "columns", "give a list of column names")
-        text = where if isinstance(where, str) or where is None else to_predicate(where)
-        self._query = (text, names, limit, order, options)
+        plain = where is None or (isinstance(where, str) and not _CLOCK.search(where))
+        # Text is the key of cached plans, unless it depends on the time, which is read once per scan.
+        question = where if plain else fix_clock(to_predicate(where))
+        self._query = (question, names, limit, order, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         where, columns, limit, order, options = self._query
@@ -119,9 +123,12 @@ class Scan(PublicNames):
     def _question(self) -> Question:
         where, columns, limit, order, options = self._query
         sensitive, schema = options.case_sensitive, self.lake.schema
+        predicate = None if where is None else to_predicate(where)
+        if predicate is not None:
+            predicate = settle(predicate, self.lake.query_schema, case_sensitive=sensitive)
         return Question(
-            None if where is None else to_predicate(where),
-            resolve(columns, schema, case_sensitive=sensitive),
+            predicate,
+            resolve(columns, schema, case_sensitive=sensitive, query=self.lake.query_schema),
             limit,
             parse_order(order, schema, case_sensitive=sensitive),
             options,
@@ -131,7 +138,8 @@ class Scan(PublicNames):
     def schema(self) -> pa.Schema:
         """The schema of the result."""
         _, columns, _, _, options = self._query
-        return resolve(columns, self.lake.schema, case_sensitive=options.case_sensitive).schema
+        sensitive, lake = options.case_sensitive, self.lake
+        return resolve(columns, lake.schema, case_sensitive=sensitive, query=lake.query_schema).result
 
     def explain(
         self,
@@ -428,7 +436,8 @@ class Scan(PublicNames):
         """
         from skipstone.scan.verify import verify
 
-        return verify(self.lake, self._question())
+        question = self._question()
+        return verify(self.lake, replace(question, projection=question.projection.inputs))
 
     # -- representations ---------------------------------------------------------------------
 
@@ -450,6 +459,9 @@ class Scan(PublicNames):
         from skipstone.scan.views import html_of, preview_tree
 
         return html_of(self, preview_tree)
+
+
+_CLOCK = re.compile(r"\b(current_|now|curdate|today|localtimestamp)", re.IGNORECASE)
 
 
 def _as_tuple(value: Any, what: str, hint: str) -> Any:

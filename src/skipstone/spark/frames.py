@@ -16,7 +16,6 @@ from skipstone.engine.spark import payload_frame
 from skipstone.engine.spark_types import (
     arrow_schema,
     schema_in_footers,
-    spark_schema,
     to_spark_batch,
     to_spark_table,
 )
@@ -27,7 +26,7 @@ from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
 from skipstone.spark.routes import RouteChoice, SessionTraits, choose, is_table
-from skipstone.spark.source import quote_path, select_columns
+from skipstone.spark.source import quote_path, result_schema, select_columns
 from skipstone.store.options import dump_with_credentials
 
 if TYPE_CHECKING:
@@ -45,6 +44,11 @@ def to_spark(
     """Return the plan's rows as a data frame of the session."""
     stored = stored_spark_schema(lake)
     choice = route_of(plan, session, route, stored=stored)
+    computed = plan.projection.computed
+    if choice.use.route == "reader" and computed is not None:
+        frame = to_spark(replace(plan, projection=plan.projection.inputs), session, "reader", lake=lake)
+        fields = [(name, path) for name, value in computed.values.items() for path in value.columns()]
+        return frame.select(*[frame[quote_path(path)].alias(name) for name, path in fields])
     wanted = schema_of(plan, stored)
     if choice.use.route == "driver":
         return _local_frame(plan, session, wanted)
@@ -88,7 +92,7 @@ def stored_spark_schema(lake: Lake | None) -> StructType | None:
 def schema_of(plan: ScanPlan, stored: StructType | None = None) -> StructType:
     """Return the schema of the data frame, which is that of Spark's own reader."""
     table = is_table(plan.files)
-    return spark_schema(plan.schema, plan.schemas.query, stored, plan.schemas.partition, table=table)
+    return result_schema(plan.projection, plan.schemas.query, stored, plan.schemas.partition, table=table)
 
 
 def read_part(plan: ScanPlan, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -173,10 +177,19 @@ _ESCAPED = r"\\\g<0>"
 
 def _with_paths(plan: ScanPlan, paths: Iterable[Path]) -> ScanPlan:
     """Add columns to the plan's projection."""
+    paths, computed = [*paths], plan.projection.computed
     chosen = Projection.of(plan.schemas.read, [*plan.projection.paths, *paths])
+    if computed is not None:
+        hidden = {_hidden_name(path): path for path in paths}
+        chosen = replace(chosen, computed=computed.adding(hidden, plan.schemas.read))
     changed = replace(plan, projection=chosen)
     changed.__dict__["filter"] = plan.filter
     return changed
+
+
+def _hidden_name(path: Path) -> str:
+    """Name of a column that only sorts a frame of computed columns."""
+    return f"skipstone order: {quote_path(path)}"
 
 
 def _order_problem(plan: ScanPlan, stored: StructType | None) -> str | None:
@@ -191,12 +204,14 @@ def _order_problem(plan: ScanPlan, stored: StructType | None) -> str | None:
 def _order_and_limit(frame: DataFrame, plan: ScanPlan) -> DataFrame:
     """Apply order and limit in Spark: a task has only its own rows."""
     if plan.order:
-        frame = frame.orderBy(*[_term(frame, term) for term in plan.order])
+        is_computed = plan.projection.computed is not None
+        frame = frame.orderBy(*[_term(frame, term, is_computed) for term in plan.order])
     return frame if plan.limit is None else frame.limit(min(plan.limit, 2**31 - 1))
 
 
-def _term(frame: DataFrame, term: Any) -> Any:
-    column = frame[quote_path(term.path)]
+def _term(frame: DataFrame, term: Any, is_computed: bool) -> Any:
+    path = (_hidden_name(term.path),) if is_computed else term.path
+    column = frame[quote_path(path)]
     if term.descending:
         return column.desc_nulls_first() if term.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if term.nulls_first else column.asc_nulls_last()

@@ -137,6 +137,8 @@ def reader_obstacle(plan: ScanPlan, traits: SessionTraits) -> str | None:
         return "a table's columns are mapped by field id, and its files may have deleted rows"
     if not plan.files.store.local:
         return "the files are in an object store, for which Spark needs its own settings"
+    if plan.projection.computed is not None and not plan.projection.computed.plain:
+        return "columns are computed by Skipstone"
     twice = [] if traits.sensitive else _ambiguous_names(plan.schemas.read)
     if twice:
         return f"column {twice[0]} is ambiguous in a case-insensitive session"

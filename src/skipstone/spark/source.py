@@ -1,17 +1,16 @@
 """``spark.read.format("skipstone")``: a lake as a Python data source for Spark.
 
 Options: ``where`` (an SQL condition, for predicates that Spark does not push), ``columns`` (comma-separated
-names, in backticks if they contain commas), ``tz`` (the zone of time strings in ``where``; default UTC),
-``pushdown`` (true: accept pushed filters, for one query per frame), ``index_root``, ``index`` (false: don't
-use it), ``stay_below_root`` (as for ``sk.open``), and ``storage.*`` for the object store. A table is loaded
-by its name, with ``catalog`` (a warehouse, or a catalog in pyiceberg's configuration) and ``catalog.*`` (its
-properties), or by its metadata file; ``snapshot`` is an id, a tag, a branch or a time. For writing see
-:mod:`skipstone.spark.sink`.
+columns, fields and expressions, as for ``lake.scan``; names with commas in backticks), ``tz`` (the zone of
+time strings in ``where``; default UTC), ``pushdown`` (true: accept pushed filters, for one query per frame),
+``index_root``, ``index`` (false: don't use it), ``stay_below_root`` (as for ``sk.open``), and ``storage.*``
+for the object store. A table is loaded by its name, with ``catalog`` (a warehouse, or a catalog in
+pyiceberg's configuration) and ``catalog.*`` (its properties), or by its metadata file; ``snapshot`` is an id,
+a tag, a branch or a time. For writing see :mod:`skipstone.spark.sink`.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from skipstone.scan.lake import Lake, Table
     from skipstone.scan.parts import TaskGroup
     from skipstone.scan.plan import ScanPlan
+    from skipstone.scan.projection import Projection
     from skipstone.store.store import Store
 
 
@@ -160,16 +160,46 @@ def _condition(options: ReadOptions, pushed: Sequence[Predicate]) -> Predicate |
 
 
 def _schema(lake: Lake, columns: list[str] | None) -> StructType:
-    from skipstone.engine.spark_types import spark_schema
     from skipstone.scan.projection import resolve
     from skipstone.spark.frames import stored_spark_schema
     from skipstone.spark.routes import is_table
 
-    wanted = resolve(columns, lake.schema, case_sensitive=True)
+    wanted = resolve(columns, lake.schema, case_sensitive=True, query=lake.query_schema)
     partitions = sorted(lake.partition_names)
-    return spark_schema(
-        wanted.schema, lake.query_schema, stored_spark_schema(lake), partitions, table=is_table(lake.access)
+    return result_schema(
+        wanted, lake.query_schema, stored_spark_schema(lake), partitions, table=is_table(lake.access)
     )
+
+
+def result_schema(
+    wanted: Projection,
+    query: pa.Schema,
+    stored: StructType | None,
+    partition: Sequence[str],
+    *,
+    table: bool,
+) -> StructType:
+    """Return the Spark schema of a projection's result."""
+    import pyarrow as pa
+
+    from skipstone.engine.spark_types import spark_schema
+    from skipstone.predicate.tree import Column
+
+    read = spark_schema(wanted.schema, query, stored, partition, table=table)
+    if wanted.computed is None:
+        return read
+    fields = []
+    for field, value in zip(wanted.computed.schema, wanted.computed.values.values(), strict=True):
+        type: st.DataType = read
+        if isinstance(value, Column):
+            for name in value.path:
+                assert isinstance(type, st.StructType)
+                type = type[name].dataType
+        else:
+            alone = pa.schema([field])
+            type = spark_schema(alone, alone)[0].dataType
+        fields.append(st.StructField(field.name, type))
+    return st.StructType(fields)
 
 
 def _has_schema(lake: Lake, columns: list[str] | None, schema: StructType) -> bool:
@@ -339,19 +369,13 @@ STORAGE: Final = "storage."
 """Prefix of object store options."""
 CATALOG: Final = "catalog"
 """Option: a catalog in pyiceberg's configuration, or the path of a warehouse."""
-_NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`\s*(?=,|$)|([^,]*))(?:,|$)")
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """Split comma-separated names; a name that contains a comma is in backticks.
+    """Split comma-separated names; a name that contains a comma is in backticks."""
+    from skipstone.scan.projection import split_columns
 
-    >>> names_of("a, s.x,`b, c`")
-    ['a', 's.x', 'b, c']
-    """
-    if text is None:
-        return None
-    names = [quoted.replace("``", "`") or plain.strip() for quoted, plain in _NAME.findall(text)]
-    return [name for name in names if name]
+    return None if text is None else split_columns(text)
 
 
 def pop_prefixed(options: dict[str, str], prefix: str) -> dict[str, str]:

@@ -123,9 +123,10 @@ def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> O
     if where is not None:
         if overwrite is not None:
             raise UsageError("overwrite= and where= can't be combined", hint="omit one of them")
+        from skipstone.core.filter import fix_clock
         from skipstone.predicate import predicate
 
-        return PredicateOverwrite(predicate(where))
+        return PredicateOverwrite(fix_clock(predicate(where)))
     return PartitionOverwrite() if overwrite == "partitions" else FullOverwrite()
 
 

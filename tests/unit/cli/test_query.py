@@ -194,7 +194,10 @@ class TestQuestion:
         name = pq.read_schema(odd).names[-1]
         quoted = '"' + name.replace('"', '""') + '"'
         found = lines_of(run, odd, "--columns", "struct.x", "--columns", quoted, "--where", "big > 0")
-        assert found == [{"struct": {"x": "1.5"}, name: 1}, {"struct": {"x": "2.0"}, name: 4}]
+        assert found == [{"struct.x": "1.5", name: 1}, {"struct.x": "2.0", name: 4}]
+        columns = "struct.x AS x, coalesce(big, 0) > 0 AS positive"
+        found = lines_of(run, odd, "--columns", columns, "--where", "big > 0")
+        assert found == [{"x": "1.5", "positive": True}, {"x": "2.0", "positive": True}]
 
     def test_file_glob_and_uri(self, run: Run, hive: Path) -> None:
         where = ("--where", "id = 7", "--columns", "id")

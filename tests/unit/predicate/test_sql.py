@@ -32,7 +32,7 @@ from skipstone.predicate.tree import (
 
 a, b, ts = col("a"), col("b"), col("ts")
 INSTANT = pa.timestamp("us", "UTC")
-day = Call("interval", (lit("1"), lit("day")))
+day = lit(pa.scalar((0, 1, 0), pa.month_day_nano_interval()))
 noon = lit(dt.datetime(2020, 1, 1, 12), INSTANT)
 
 

@@ -86,6 +86,11 @@ def arithmetic(to: Arguments) -> Series:
     if len(to.series) != 2:
         raise to.unsupported(f"{name} needs two arguments")
     left, right = to.types
+    if pa.types.is_temporal(left) and pa.types.is_temporal(right):
+        from skipstone.core.filter.times import add_interval, is_interval, time_difference
+
+        between = name == "-" and not is_interval(left) and not is_interval(right)
+        return time_difference(to) if between else add_interval(to)
     if pa.types.is_date32(left) and pa.types.is_integer(right) and name in "+-":
         return _shift_days(to, 1 if name == "+" else -1)
     if pa.types.is_null(left) or pa.types.is_null(right):
@@ -147,6 +152,14 @@ def _operand_type(type: pa.DataType, constant: pa.Scalar | None) -> pa.DataType:
     if constant is not None and pa.types.is_integer(type) and constant.is_valid:
         return pa.decimal128(len(str(abs(constant.as_py()))), 0)
     return _as_decimal(type)
+
+
+def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Decimal that holds both numbers; None if it needs more than 38 digits, where Spark rounds."""
+    left, right = _as_decimal(left), _as_decimal(right)
+    scale = max(left.scale, right.scale)
+    digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+    return pa.decimal128(digits, scale) if digits <= _DIGITS and min(left.scale, right.scale) >= 0 else None
 
 
 def _as_decimal(type: pa.DataType) -> pa.DataType:

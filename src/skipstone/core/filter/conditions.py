@@ -236,10 +236,13 @@ CheckedCast = Callable[[pa.Array], tuple[pa.Array, Array | None]]
 """Casts an array; returns the result and a mask of values that don't fit (None: all fit)."""
 
 
+_ROW_HINT = "exclude such rows with AND, or cast to a wider type"
+
+
 class RowError(Exception):
     """Raised where Spark raises too: an overflow, an invalid cast, a division by zero."""
 
-    def __init__(self, message: str, hint: str) -> None:
+    def __init__(self, message: str, hint: str = _ROW_HINT) -> None:
         super().__init__(message)
         self.hint = hint
 
@@ -306,7 +309,7 @@ def apply(
         except (RowError, pa.ArrowInvalid) as error:
             if str(error) == "divide by zero":
                 error = zero_divisor()
-            hint = getattr(error, "hint", "exclude such rows with AND, or cast to a wider type")
+            hint = getattr(error, "hint", _ROW_HINT)
             raise PredicateError(f"{expr} failed: {error}", hint=hint) from error
 
     return Series(type, lambda rows: rows.remember(key, compute), risky, cost + sum(s.cost for s in args))

@@ -469,6 +469,12 @@ class RowFilter:
         case_sensitive: bool = True,
         compiled: Compiled | None = None,
     ) -> None:
+        if tree.has_calls(predicate):
+            from skipstone.core.filter.constants import read_clock, settle_value
+
+            predicate = tree.condition(
+                settle_value(read_clock(predicate), schema, case_sensitive=case_sensitive)
+            )
         self.predicate = predicate
         self.schema = schema
         self.case_sensitive = case_sensitive
@@ -548,15 +554,21 @@ class RowValues:
     def __reduce__(self) -> tuple[object, ...]:
         return _restore_values, (self.expressions, self.schema, self.case_sensitive)
 
+    def compute(self, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+        """The values for the rows of a table, by name."""
+        batches = table.to_batches()
+        if not table.num_columns:  # rows without columns, for constants
+            batches = [pa.record_batch([pa.nulls(table.num_rows)], ["none"])]
+        rows = [BatchRows(batch, self._types) for batch in batches]
+        return {
+            name: pa.chunked_array([series.compute(batch) for batch in rows], series.type)
+            for name, series in self._series.items()
+        }
+
     def append_to(self, table: pa.Table) -> pa.Table:
         """The table with one more column for each expression."""
-        chunks: dict[str, list[pa.Array]] = {name: [] for name in self._series}
-        for batch in table.to_batches():
-            rows = BatchRows(batch, self._types)
-            for name, series in self._series.items():
-                chunks[name].append(series.compute(rows))
-        for name, series in self._series.items():
-            table = table.append_column(name, pa.chunked_array(chunks[name], series.type))
+        for name, column in self.compute(table).items():
+            table = table.append_column(name, column)
         return table
 
 

@@ -105,14 +105,20 @@ def _window(name: str, positions: list[object]) -> tuple[int, int | None] | None
 
 def concat(to: Arguments) -> Series:
     """``concat``: NULL if any argument is NULL."""
-    if not to.types or not all(is_text(t) for t in to.types):
+    if not to.types or any(pa.types.is_boolean(t) for t in to.types):
         raise to.unsupported("|| and concat need strings; use OR to join conditions")
+    from skipstone.core.filter.casts import cast
+
     wide = pa.large_string()
+    strings = [
+        series if is_text(series.type) else cast(tree.Cast(arg, pa.string(), to.call.zone), series)
+        for arg, series in zip(to.call.args, to.series, strict=True)
+    ]
 
     def kernel(*parts: pa.Array) -> pa.Array:
         return pc.binary_join_element_wise(*(p.cast(wide) for p in parts), pa.scalar("", wide))
 
-    return apply(to.call, wide, kernel, to.series, cost=20)
+    return apply(to.call, wide, kernel, strings, cost=20)
 
 
 def replace(to: Arguments) -> Series:

@@ -347,6 +347,8 @@ def _shift(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
     if len(args) != 2:
         return None
     left, right = args
+    if any(pa.types.is_temporal(a.out if isinstance(a, ColumnRef) else a.scalar.type) for a in args):
+        return _shift_time(call, left, right)
     minus = call.name in ("-", "negative")
     if isinstance(left, ColumnRef) and isinstance(right, Value):
         return _shift_column(left, right, negate_column=False, negate_constant=minus)
@@ -376,6 +378,54 @@ def _shift_column(
     if pa.types.is_date32(type) and not negate_column:
         return ref.then(Scale(type, 1, plus))
     return None
+
+
+def _shift_time(call: tree.Call, left: Value | ColumnRef, right: Value | ColumnRef) -> ColumnRef | None:
+    """``date ± days``, ``time ± interval`` without months, and ``time - time``."""
+    ref, value = (left, right) if isinstance(left, ColumnRef) else (right, left)
+    if not isinstance(ref, ColumnRef) or not isinstance(value, Value) or not value.scalar.is_valid:
+        return None
+    type, scalar, minus = storage_type(ref.out), value.scalar, call.name == "-"
+    if pa.types.is_integer(scalar.type):
+        return _shift_column(ref, value, negate_column=minus and ref is right, negate_constant=minus)
+    if pa.types.is_timestamp(type) and scalar.type == type and minus:
+        _offset(type, call.zone)  # clocks of a zone with summer time have no constant distance
+        sign = 1 if ref is left else -1
+        return ref.then(Scale(pa.duration(type.unit), sign, -sign * scalar.value))
+    nanos = _interval_nanos(scalar)
+    if nanos is None or (minus and ref is right):
+        return None
+    if pa.types.is_date32(type):
+        plus, rest = divmod(nanos, DAY * 10**9)
+    elif pa.types.is_timestamp(type):
+        if abs(nanos) >= DAY * 10**9:
+            _offset(type, call.zone)
+        plus, rest = divmod(nanos * UNITS[type.unit], 10**9)
+    else:
+        return None
+    return None if rest else ref.then(Scale(type, 1, -plus if minus else plus))
+
+
+def _interval_nanos(scalar: pa.Scalar) -> int | None:
+    """Nanoseconds of an interval without months, or of a duration."""
+    if pa.types.is_duration(scalar.type):
+        return int(scalar.value) * 10**9 // UNITS[scalar.type.unit]
+    if not pa.types.is_interval(scalar.type) or scalar.as_py().months:
+        return None
+    return int(scalar.as_py().days) * DAY * 10**9 + int(scalar.as_py().nanoseconds)
+
+
+def _date_add(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
+    """``date_add(date, days)`` and ``date_sub(date, days)``."""
+    if len(args) != 2:
+        return None
+    ref, days = args
+    if not isinstance(ref, ColumnRef) or not isinstance(days, Value) or not days.scalar.is_valid:
+        return None
+    if not pa.types.is_integer(days.scalar.type) or not pa.types.is_temporal(storage_type(ref.out)):
+        return None
+    dates = cast_column(ref, tree.Cast(tree.Literal(days.scalar), pa.date32(), call.zone))
+    return _shift_column(dates, days, negate_column=False, negate_constant=call.name == "date_sub")
 
 
 def _year(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
@@ -434,10 +484,31 @@ def _left(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
     return ref.then(Prefix(type, values[1])) if is_text(type) or is_binary(type) else None
 
 
+def _epoch(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
+    """``timestamp_millis(n)`` of an integer, ``unix_millis(ts)`` of an instant, and other units."""
+    ref = args[0]
+    if len(args) != 1 or not isinstance(ref, ColumnRef):
+        return None
+    type, (name, _, unit) = storage_type(ref.out), call.name.partition("_")
+    wanted = {"seconds": 1, "millis": 10**3, "micros": 10**6}[unit]
+    if name == "timestamp" and pa.types.is_signed_integer(type):
+        return ref.then(Scale(pa.timestamp("us", "UTC"), 10**6 // wanted))
+    if name != "unix" or not pa.types.is_timestamp(type) or type.tz is None:
+        return None
+    have = UNITS[type.unit]
+    return ref.then(
+        Scale(pa.int64(), wanted // have) if have <= wanted else Floor(pa.int64(), have // wanted, index=True)
+    )
+
+
+_EPOCHS = [f"{name}_{unit}" for name in ("timestamp", "unix") for unit in ("seconds", "millis", "micros")]
 FUNCTIONS = {
+    **dict.fromkeys(_EPOCHS, _epoch),
     "+": _shift,
     "-": _shift,
     "negative": _shift,
+    "date_add": _date_add,
+    "date_sub": _date_add,
     "year": _year,
     "date_trunc": _date_trunc,
     "substr": _left,

@@ -86,6 +86,8 @@ def cuts(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
             nanos = _parse_time(scalar.as_py())
         elif literal_type.id == storage.id or (pa.types.is_time(literal_type) and pa.types.is_time(storage)):
             nanos = _nanos(scalar)
+        elif pa.types.is_interval(literal_type) and scalar.as_py().months == 0:
+            nanos = scalar.as_py().days * DAY * _NANO + scalar.as_py().nanoseconds
         else:
             raise _mismatch(type, scalar)
         return _integer_cuts(type, Fraction(nanos * UNITS[storage.unit], _NANO))

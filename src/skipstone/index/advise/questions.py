@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.filter import fix_clock, settle
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import AndNode, Node
 from skipstone.errors import ParseError, PredicateError, ReadError, SkipstoneError, UsageError
@@ -56,6 +57,7 @@ class Workload:
 
 def bind(predicate: Predicate, schema: pa.Schema, weight: float) -> SampleQuery:
     """Bind a predicate to a schema."""
+    predicate = settle(predicate, schema)
     return SampleQuery(compile_predicate(predicate, schema).node, predicate.columns(), weight)
 
 
@@ -138,6 +140,7 @@ def _parse_entry(entry: Any) -> tuple[Predicate, float]:
         entry, weight = _parse_json(entry)
     is_select = isinstance(entry, str) and _SELECT.match(entry.strip())
     predicate = _where_of_select(entry.strip()) if is_select else to_predicate(entry)
+    predicate = fix_clock(predicate)
     is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
     if not is_number or not 0 < weight < math.inf:
         raise UsageError(f"weight must be a positive number, got {weight!r}")

@@ -18,11 +18,15 @@ from skipstone.predicate.sql.types import (
     EXTRACT_FIELDS,
     FOREIGN,
     INSTANT,
+    ITEMS,
+    NAIVE,
     SPARK_ALIASES,
     SPARK_LIKE,
     TRUNC_UNITS,
     arrow_type,
     fold,
+    interval,
+    interval_value,
     number,
     refuse,
 )
@@ -179,6 +183,9 @@ def _(node: exp.Neg, to: SqlReader) -> tree.Expr:
     if isinstance(operand, exp.Literal) and not operand.is_string:
         return to.literal(number(f"-{operand.this}"))
     value = to.value(operand)
+    if _is_interval(value):
+        parts = [-part for part in _plain(value)]  # type: ignore[attr-defined]
+        return to.literal(interval(*parts))
     if isinstance(value, tree.Literal) and isinstance(plain := value.scalar.as_py(), (int, float, Decimal)):
         folded = fold(pa.scalar(-plain), value.scalar.type, to.dialect, to.zone)
         if folded is not None and not isinstance(plain, bool):
@@ -210,7 +217,9 @@ def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
     name = _OPERATORS[type(node)]
     if name == "div" or (name == "/" and to.dialect in ("trino", "presto")):
         name = to.foreign(name)  # integer division in these dialects
-    return to.call(name, to.value(node.this), to.value(node.expression))
+    left, right = to.value(node.this), to.value(node.expression)
+    intervals = _add_intervals(left, right, -1 if name == "-" else 1, to) if name in ("+", "-") else None
+    return to.call(name, left, right) if intervals is None else intervals
 
 
 @_read.register
@@ -242,7 +251,7 @@ def _(node: exp.Trim, to: SqlReader) -> tree.Expr:
 
 @_read.register
 def _(node: exp.StrPosition, to: SqlReader) -> tree.Expr:
-    return to.call(to.foreign("position"), to.value(node.args["substr"]), to.value(node.this))
+    return to.call("position", to.value(node.args["substr"]), to.value(node.this))
 
 
 @_read.register
@@ -276,13 +285,60 @@ def _(node: exp.Case, to: SqlReader) -> tree.Expr:
 @_read.register
 def _(node: exp.Interval, to: SqlReader) -> tree.Expr:
     unit = node.args.get("unit")
-    amount = to.value(node.this) if node.this else to.literal(pa.scalar(None))
-    return to.call("interval", amount, to.literal(pa.scalar(unit.sql(to.dialect).lower() if unit else "")))
+    amount = to.value(node.this) if node.this else None
+    if not isinstance(amount, tree.Literal) or amount.missing:
+        refuse(node, "an interval without a constant number")
+    plain = amount.scalar.as_py()
+    text = f"{plain:f}" if isinstance(plain, Decimal) else str(plain)
+    return _interval(lambda: interval_value(text, unit.sql(to.dialect) if unit else ""), to)
+
+
+def _add_intervals(left: tree.Expr, right: tree.Expr, sign: int, to: SqlReader) -> tree.Expr | None:
+    """The sum of two constant intervals; None if one is not an interval."""
+    if not (_is_interval(left) and _is_interval(right)):
+        return None
+    parts = zip(_plain(left), _plain(right), strict=True)  # type: ignore[call-overload]
+    total = [a + sign * b for a, b in parts]
+    return _interval(lambda: interval(*total), to)
+
+
+def _interval(make: Callable[[], pa.Scalar], to: SqlReader) -> tree.Expr:
+    try:
+        value = make()
+    except ValueError as error:
+        raise ParseError(str(error), hint="write INTERVAL 7 DAYS; (d + INTERVAL 7 DAYS) + 1") from None
+    months, days, nanos = value.as_py()
+    if to.spark_like and months and (days or nanos):
+        message = "interval mixes months with days"
+        raise ParseError(message, hint="write two: ts + INTERVAL 1 MONTH + INTERVAL 2 DAYS")
+    return to.literal(value)
+
+
+def _is_interval(value: tree.Expr) -> bool:
+    return isinstance(value, tree.Literal) and bool(pa.types.is_interval(value.scalar.type))
 
 
 @_read.register
 def _(node: exp.Bracket, to: SqlReader) -> tree.Expr:
-    return to.call(to.foreign("getitem"), to.value(node.this), *(to.value(e) for e in node.expressions))
+    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+        refuse(node, "a slice of an array")
+    return to.call(ITEMS.get(to.dialect, "getitem"), to.value(node.this), to.value(node.expressions[0]))
+
+
+@_read.register(exp.CurrentTimestamp)
+@_read.register(exp.CurrentDate)
+@_read.register(exp.Localtimestamp)
+def _(node: exp.Func, to: SqlReader) -> tree.Expr:
+    return to.call(_CLOCK[type(node)])
+
+
+_CLOCK: MappingProxyType[type[exp.Expr], str] = MappingProxyType(
+    {
+        exp.CurrentTimestamp: "current_timestamp",
+        exp.CurrentDate: "current_date",
+        exp.Localtimestamp: "localtimestamp",
+    }
+)
 
 
 @_read.register
@@ -542,6 +598,42 @@ def _cast(kind: pa.DataType) -> Callable[[Args, str, str], tree.Expr | None]:
     return build
 
 
+def _add_time(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
+    """``timestampadd(unit, n, x)``, also called ``dateadd``, with a constant number."""
+    if len(args) != 3 or not isinstance(args[0], tree.Column):
+        return None
+    count = _plain(args[1])
+    if not isinstance(count, int):
+        raise ParseError(f"{args[1]} is not a constant integer", hint="write timestampadd(DAY, 7, ts)")
+    try:
+        months, days, nanos = interval_value(str(count), args[0].path[-1]).as_py()
+        # In hours, so that the result is a timestamp even for a date.
+        span = interval(months, 0, nanos + days * 86_400 * 10**9)
+    except ValueError as error:
+        raise ParseError(str(error)) from None
+    return tree.Call("+", (args[2], tree.Literal(span, zone)), zone)
+
+
+def _instr(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
+    return tree.Call("position", args[::-1], zone) if len(args) == 2 else None
+
+
+def _nvl2(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
+    return tree.Call("if", (tree.Not(tree.IsNull(args[0])), *args[1:]), zone) if len(args) == 3 else None
+
+
+def _trunc(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
+    """``trunc(date, unit)``: the first day of the year, quarter, month or week."""
+    unit = _plain(args[1]) if len(args) == 2 else None
+    if not isinstance(unit, str):
+        return None
+    name = TRUNC_UNITS.get(unit.lower(), unit.lower())
+    if name not in ("year", "quarter", "month", "week"):
+        raise ParseError(f"unknown unit {unit!r} of trunc", hint="use year, quarter, month or week")
+    start = tree.Cast(tree.Cast(args[0], pa.date32(), zone), NAIVE, zone)
+    return tree.Cast(tree.Call("date_trunc", (tree.lit(name, zone=zone), start), zone), pa.date32(), zone)
+
+
 def _unhex(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
     text = _plain(args[0]) if len(args) == 1 else None
     try:
@@ -557,6 +649,7 @@ _SPECIAL: MappingProxyType[str, Callable[[Args, str, str], tree.Expr | None]] = 
         "boolean": _cast(pa.bool_()),
         "contains": _match("contains"),
         "date": _cast(pa.date32()),
+        "date_add": _add_time,
         "date_part": _date_part,
         "date_trunc": _date_trunc,
         "datepart": _date_part,
@@ -564,17 +657,22 @@ _SPECIAL: MappingProxyType[str, Callable[[Args, str, str], tree.Expr | None]] = 
         "endswith": _match("suffix"),
         "float": _cast(pa.float32()),
         "ilike": _like_call(ignore_case=True),
+        "instr": _instr,
         "int": _cast(pa.int32()),
         "isnan": _isnan,
         "isnotnull": _is_not_null,
         "isnull": _is_null,
         "like": _like_call(ignore_case=False),
+        "nvl2": _nvl2,
         "smallint": _cast(pa.int16()),
         "startswith": _match("prefix"),
         "string": _cast(pa.string()),
         "timestamp": _cast(INSTANT),
+        "timestampadd": _add_time,
         "tinyint": _cast(pa.int8()),
         "to_date": _cast(pa.date32()),
+        "to_timestamp": _cast(INSTANT),
+        "trunc": _trunc,
         "unhex": _unhex,
     }
 )

@@ -78,18 +78,25 @@ _ZONE_HINT = "use a region such as Europe/Paris, UTC, or an offset such as +02:0
 _SAME = (
     *("abs", "ceil", "coalesce", "date_trunc", "day", "exp", "floor", "hour", "length", "ln", "lower"),
     *("minute", "month", "nullif", "quarter", "replace", "reverse", "second", "sqrt", "upper", "year"),
+    *("current_timestamp", "current_date", "localtimestamp", "last_day"),
 )
 
 SPARK_ALIASES = MappingProxyType(
     {
+        "cardinality": "size",
         "ceiling": "ceil",
         "char_length": "length",
         "character_length": "length",
+        "curdate": "current_date",
+        "date_diff": "datediff",
+        "dateadd": "date_add",
         "dayofmonth": "day",
         "ifnull": "coalesce",
         "lcase": "lower",
         "len": "length",
+        "locate": "position",
         "mod": "%",
+        "now": "current_timestamp",
         "nvl": "coalesce",
         "regexp": "rlike",
         "regexp_like": "rlike",
@@ -102,13 +109,18 @@ SPARK_ALIASES = MappingProxyType(
 # dialect as a prefix ("duckdb.list_sum"), so that it is never evaluated as Spark's function.
 _TRINO = {
     **{name: name for name in _SAME},
+    "cardinality": "size",
     "ceiling": "ceil",
     "concat": "concat",
+    "contains": "array_contains",
     "day_of_month": "day",
     "day_of_year": "dayofyear",
     "doy": "dayofyear",
+    "element_at": "try_element_at",
     "is_nan": "isnan",
+    "last_day_of_month": "last_day",
     "mod": "%",
+    "now": "current_timestamp",
     "starts_with": "startswith",
     "substr": "substr",
     "substring": "substr",
@@ -121,6 +133,9 @@ FOREIGN = MappingProxyType(
         "presto": {**_TRINO, "ends_with": "endswith"},
         "duckdb": {
             **{name: name for name in _SAME},
+            "array_contains": "array_contains",
+            "array_has": "array_contains",
+            "cardinality": "size",
             "ceiling": "ceil",
             "char_length": "length",
             "character_length": "length",
@@ -138,20 +153,29 @@ FOREIGN = MappingProxyType(
             "least": "least",
             "left": "left",
             "len": "length",
+            "list_contains": "array_contains",
+            "list_element": "try_element_at",
+            "list_extract": "try_element_at",
+            "list_has": "array_contains",
             "ltrim": "ltrim",
             "mod": "%",
+            "now": "current_timestamp",
             "prefix": "startswith",
             "rtrim": "rtrim",
             "starts_with": "startswith",
             "substr": "substr",
             "substring": "substr",
             "suffix": "endswith",
+            "today": "current_date",
             "trim": "trim",
             "ucase": "upper",
             "weekofyear": "weekofyear",
         },
     }
 )
+
+ITEMS = MappingProxyType({"duckdb": "try_element_at", "trino": "element_at", "presto": "element_at"})
+"""Spark's names of ``x[i]`` in dialects that count from 1; Spark and Hive count from 0."""
 
 EXTRACT_FIELDS = MappingProxyType(
     {
@@ -282,7 +306,10 @@ def date_value(text: str) -> pa.Scalar:
 
 
 def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None:
-    """Parse a timestamp literal of type ``kind``; None if it can't be represented without loss."""
+    """Parse a timestamp literal of type ``kind``; None if it can't be represented without loss.
+
+    Nanoseconds are kept, where Spark would cut them off.
+    """
     match = _STAMP.fullmatch(text)
     if match is None:
         raise ValueError
@@ -296,13 +323,97 @@ def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None
     if kind.tz is not None:
         # As in Java, a time in a DST gap moves forward, and an ambiguous time is the earlier one.
         offset = local.replace(tzinfo=zone_info(zone_name or zone)).utcoffset() or offset
+    if len((match[7] or "").rstrip("0")) > 9:
+        raise ValueError(f"{text!r} has more than nine digits of a second")
+    if kind.unit == "us" and len((match[7] or "").rstrip("0")) > 6:
+        kind = pa.timestamp("ns", kind.tz)
     digits = UNIT_DIGITS[kind.unit]
     if digits < 6 and len((match[7] or "").rstrip("0")) > digits:
         return None  # engines with coarser types round
     fraction = int((match[7] or "").ljust(digits, "0")[:digits] or 0)
     seconds = (local - _EPOCH - offset) // dt.timedelta(seconds=1)
     ticks = seconds * 10**digits + fraction
+    if not -(2**63) <= ticks < 2**63:
+        raise ValueError(f"{text!r} is out of range: nanoseconds end in 1677 and 2262")
     return pa.scalar(ticks, pa.int64()).cast(kind)
+
+
+# Months, days and nanoseconds of one unit.
+_INTERVAL_UNITS = MappingProxyType(
+    {
+        "year": (12, 0, 0),
+        "quarter": (3, 0, 0),
+        "month": (1, 0, 0),
+        "week": (0, 7, 0),
+        "day": (0, 1, 0),
+        "hour": (0, 0, 3_600 * 10**9),
+        "minute": (0, 0, 60 * 10**9),
+        "second": (0, 0, 10**9),
+        "millisecond": (0, 0, 10**6),
+        "microsecond": (0, 0, 10**3),
+    }
+)
+_INTERVAL_PART = re.compile(r"\s*([+-]?)\s*(\d+)(?:\.(\d{1,9}))?\s*([a-z]+)\s*", re.IGNORECASE)
+_YEARS_MONTHS = re.compile(r"\s*([+-]?)(\d+)-(\d+)\s*")
+_CLOCK_FIELDS = ("day", "hour", "minute", "second")
+_MAX_INTERVAL = (2**31 - 1, 2**31 - 1, 2**63 - 1)
+
+
+def interval_value(text: str, unit: str) -> pa.Scalar:
+    """Parse an interval such as ``7`` of unit ``day``, or ``1 2:03`` of unit ``day to minute``.
+
+    Without a unit the text names its own: ``1 day 3 hours``. Raise ValueError if it is not an interval.
+    """
+    first, _, last = unit.lower().partition(" to ")
+    if last:
+        parts = _interval_fields(text, first.rstrip("s"), last.rstrip("s"))
+    else:
+        written = text if not first else f"{text} {first}"
+        found = list(_INTERVAL_PART.finditer(written))
+        if not found or "".join(match[0] for match in found) != written:
+            raise ValueError(f"{text!r} is not an interval")
+        parts = [(match[1], match[2], match[3], match[4].lower()) for match in found]
+    total = [0, 0, 0]
+    for sign, whole, fraction, name in parts:
+        size = _INTERVAL_UNITS.get(name if name in _INTERVAL_UNITS else name.removesuffix("s"))
+        if size is None:
+            raise ValueError(f"unknown interval unit {name!r}; use {', '.join(_INTERVAL_UNITS)}")
+        if fraction and size[2] != 10**9:
+            raise ValueError(f"only seconds of an interval can have a fraction, not {name}")
+        nanos = int((fraction or "0").ljust(9, "0"))
+        for at, amount in enumerate(size):
+            count = int(whole[:25]) * amount + (nanos if at == 2 else 0)
+            total[at] += -count if sign == "-" else count
+    return interval(*total)
+
+
+def _interval_fields(text: str, first: str, last: str) -> list[tuple[str, str, str, str]]:
+    """Parts of ``'2-3' YEAR TO MONTH`` or ``'1 2:03:04.5' DAY TO SECOND``."""
+    match = _YEARS_MONTHS.fullmatch(text)
+    if match and (first, last) == ("year", "month"):
+        return [(match[1], match[2], "", "year"), (match[1], match[3], "", "month")]
+    names = _CLOCK_FIELDS[_CLOCK_FIELDS.index(first) :] if first in _CLOCK_FIELDS else ()
+    names = names[: names.index(last) + 1] if last in names else ()
+    sign = "-" if text.strip().startswith("-") else ""
+    numbers = re.split(r"[ :]", text.strip().lstrip("+-"))
+    if not names or len(numbers) != len(names):
+        raise ValueError(f"{text!r} is not an interval from {first} to {last}")
+    parts = []
+    for number, name in zip(numbers, names, strict=True):
+        whole, _, fraction = number.partition(".")
+        if not whole.isdecimal() or (fraction and (name != "second" or not fraction.isdecimal())):
+            raise ValueError(f"{text!r} is not an interval from {first} to {last}")
+        parts.append((sign, whole, fraction[:9], name))
+    return parts
+
+
+def interval(months: int, days: int, nanos: int) -> pa.Scalar:
+    """An interval; raise ValueError if it is out of range, or finer than a microsecond."""
+    if any(abs(part) > most for part, most in zip((months, days, nanos), _MAX_INTERVAL, strict=True)):
+        raise ValueError("interval is out of range")
+    if nanos % 1000:
+        raise ValueError("interval has nanoseconds; the smallest unit is a microsecond")
+    return pa.scalar(pa.MonthDayNano([months, days, nanos]), pa.month_day_nano_interval())
 
 
 def fold(value: pa.Scalar, kind: pa.DataType, dialect: str, zone: str) -> pa.Scalar | None:
@@ -480,11 +591,12 @@ def _is_variable(node: exp.Expr) -> bool:
 @functools.cache
 def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
     base = type(sqlglot.Dialect.get_or_raise(dialect))
-    members: dict[str, object] = {}
+    # Indexes are parsed as written: sqlglot would shift those of dialects that count from one.
+    members: dict[str, object] = {"INDEX_OFFSET": 0}
     if dialect in SPARK_LIKE:
         # Spark 4 parses 'it''s' as it's; sqlglot still parses two adjacent strings.
         tokenizer = type("Tokenizer", (base.tokenizer_class,), {"STRING_ESCAPES": ["'", '"', "\\"]})
-        members = {"Tokenizer": tokenizer, "tokenizer_class": tokenizer}
+        members |= {"Tokenizer": tokenizer, "tokenizer_class": tokenizer}
     function_parsers = {k: v for k, v in base.parser_class.FUNCTION_PARSERS.items() if k in _FUNCTION_SYNTAX}
     parser = type("Parser", (base.parser_class,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": function_parsers})
     return type(f"Skipstone{base.__name__}", (base,), members)(), parser

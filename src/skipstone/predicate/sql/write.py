@@ -19,6 +19,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,7 +30,16 @@ from sqlglot import exp
 
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
-from skipstone.predicate.sql.types import FOREIGN, SPARK_LIKE, UNIT_DIGITS, check_dialect, number, type_name
+from skipstone.predicate.sql.types import (
+    FOREIGN,
+    ITEMS,
+    SPARK_LIKE,
+    UNIT_DIGITS,
+    check_dialect,
+    number,
+    type_name,
+)
+from skipstone.predicate.text import interval_text
 
 
 def to_sql(predicate: tree.Predicate, dialect: str = "spark") -> str:
@@ -187,6 +197,11 @@ def _time(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     return to.cast(to.string(scalar.cast(pa.time64("us")).as_py().isoformat()), pa.time64("us"), node)
 
 
+def _interval(_node: tree.Literal, scalar: pa.Scalar, _to: SqlWriter) -> exp.Expr:
+    parts = [f"INTERVAL {part}" for part in re.findall(r"'[^']*' [A-Z]+", interval_text(scalar))]
+    return exp.Var(this=parts[0] if len(parts) == 1 else f"({' + '.join(parts)})")
+
+
 _Build = Callable[[tree.Literal, pa.Scalar, SqlWriter], exp.Expr]
 _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (pa.types.is_boolean, _boolean),
@@ -201,6 +216,7 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (pa.types.is_date, _date),
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_time, _time),
+    (pa.types.is_interval, _interval),
 )
 
 
@@ -299,15 +315,18 @@ def _if(node: tree.Call, to: SqlWriter) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=when, true=then)], default=otherwise)
 
 
-def _interval(node: tree.Call, to: SqlWriter) -> exp.Expr:
-    amount, unit = (cast("tree.Literal", arg).scalar.as_py() for arg in node.args)
-    return exp.Interval(this=to.string(str(amount)), unit=exp.Var(this=unit) if unit else None)
-
-
 def _getitem(node: tree.Call, to: SqlWriter) -> exp.Expr:
-    if not to.spark_like:
-        raise to.unsupported(node)
+    if node.name != ITEMS.get(to.dialect, "getitem"):
+        if not to.spark_like:
+            raise to.unsupported(node, "indexes of arrays differ")
+        return exp.Anonymous(this=node.name, expressions=[_write(arg, to) for arg in node.args])
     return exp.Bracket(this=_inner(node.args[0], to), expressions=[_write(arg, to) for arg in node.args[1:]])
+
+
+def _clock(node: tree.Call, to: SqlWriter) -> exp.Expr:
+    name = node.name
+    bare = name != "localtimestamp" or not to.spark_like
+    return exp.Var(this=name) if bare else exp.Anonymous(this=name)
 
 
 def _getfield(node: tree.Call, to: SqlWriter) -> exp.Expr:
@@ -324,12 +343,16 @@ def _lambda(node: tree.Call, to: SqlWriter) -> exp.Expr:
 _SPECIAL: MappingProxyType[str, Callable[[tree.Call, SqlWriter], exp.Expr]] = MappingProxyType(
     {
         "concat": _concat,
+        "current_date": _clock,
+        "current_timestamp": _clock,
+        "element_at": _getitem,
         "getfield": _getfield,
         "getitem": _getitem,
         "if": _if,
-        "interval": _interval,
         "lambda": _lambda,
+        "localtimestamp": _clock,
         "negative": _negative,
+        "try_element_at": _getitem,
     }
 )
 
