@@ -324,7 +324,7 @@ def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None
         # As in Java, a time in a DST gap moves forward, and an ambiguous time is the earlier one.
         offset = local.replace(tzinfo=zone_info(zone_name or zone)).utcoffset() or offset
     if len((match[7] or "").rstrip("0")) > 9:
-        raise ValueError(f"{text!r} has more than nine digits of a second")
+        raise ParseError(f"{text!r} has more than nine digits of a second", hint="write nanoseconds at most")
     if kind.unit == "us" and len((match[7] or "").rstrip("0")) > 6:
         kind = pa.timestamp("ns", kind.tz)
     digits = UNIT_DIGITS[kind.unit]
@@ -334,7 +334,8 @@ def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None
     seconds = (local - _EPOCH - offset) // dt.timedelta(seconds=1)
     ticks = seconds * 10**digits + fraction
     if not -(2**63) <= ticks < 2**63:
-        raise ValueError(f"{text!r} is out of range: nanoseconds end in 1677 and 2262")
+        message = f"{text!r} is out of range: nanoseconds end in 1677 and 2262"
+        raise ParseError(message, hint="write microseconds at most")
     return pa.scalar(ticks, pa.int64()).cast(kind)
 
 
