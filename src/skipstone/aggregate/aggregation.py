@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -350,11 +350,15 @@ def _keys(group_by: GroupByLike | None) -> tuple[Key, ...]:
         return ()
     if isinstance(group_by, Mapping):
         return tuple(group_by.items())
+    listed = (
+        [group_by] if isinstance(group_by, str | Expr) or not isinstance(group_by, Iterable) else group_by
+    )
     keys: list[Key] = []
-    for key in [group_by] if isinstance(group_by, str | Expr) else group_by:
+    for key in listed:
         if not isinstance(key, str | Expr):
             raise UsageError(
-                f"group_by={group_by!r} is not a list of names", hint="use a list of column names"
+                f"group_by={group_by!r} is not a list of names",
+                hint='use a list of columns or expressions, such as ["country", "year(ts) AS year"]',
             )
         match = _ALIAS.fullmatch(key) if isinstance(key, str) else None
         keys.append((match[2] or match[3], match[1]) if match else (label(key), key))

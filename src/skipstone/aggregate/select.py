@@ -23,6 +23,9 @@ def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[A
     """Parse a SELECT list of aggregate functions."""
     name = check_dialect(dialect)
     zone_info(tz)
+    if text.split(maxsplit=1)[:1] in (["select"], ["SELECT"]):
+        hint = "write only the expressions between SELECT and FROM"
+        raise ParseError("SELECT is not allowed before the list of functions", hint=hint)
     terms = select_list(text, name)
     if not terms:
         raise ParseError("no aggregate functions", hint=f"available: {FORMS}")
@@ -37,7 +40,7 @@ def read_expression(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.
     terms = select_list(text, name)
     if len(terms) != 1:
         raise ParseError(f"{_shorten(text)!r} is not one expression", hint="use a list of expressions")
-    value = None if isinstance(terms[0], exp.Alias) else SqlReader(name, tz).value(terms[0])
+    value = None if isinstance(terms[0], exp.Alias) else _expression(terms[0], SqlReader(name, tz))
     return None if isinstance(value, tree.Column) else value
 
 
@@ -47,13 +50,22 @@ def read_keys(text: str, dialect: str = "spark", tz: str = "UTC") -> dict[str, s
     zone_info(tz)
     keys: dict[str, str | tree.Expr] = {}
     for term, written in zip(select_list(text, name), split_list(text, name), strict=True):
-        value = SqlReader(name, tz).value(term.unalias())
+        value = _expression(term.unalias(), SqlReader(name, tz))
         column = ".".join(value.path) if isinstance(value, tree.Column) else value
         key = term.alias or (column if isinstance(column, str) else " ".join(written.split()))
         if key in keys:
             raise ParseError(f"two keys are named {key!r}", hint="rename one with AS")
         keys[key] = column
     return keys
+
+
+def _expression(node: exp.Expr, to: SqlReader) -> tree.Expr:
+    try:
+        return to.value(node)
+    except ParseError as error:
+        message = error.message.replace("a condition on rows", "an expression of columns")
+        hint = "write columns, literals, operators and functions of rows"
+        raise ParseError(message, hint=error.hint if message == error.message else hint) from None
 
 
 def _aggregate(term: exp.Expr, text: str, to: SqlReader) -> Aggregate:
@@ -66,7 +78,9 @@ def _aggregate(term: exp.Expr, text: str, to: SqlReader) -> Aggregate:
     if isinstance(node, exp.Window):
         raise ParseError(f"{sql}: OVER is not supported", hint="use group_by=")
     if not isinstance(node, exp.Anonymous):
-        raise ParseError(f"{sql!r} is not a function", hint=f"available: {FORMS}")
+        calls = [call for call in node.find_all(exp.Anonymous) if call.name.lower() in _FUNCTIONS]
+        hint = "ask for each function, and combine the answers" if calls else f"available: {FORMS}"
+        raise ParseError(f"{sql!r} is not a function", hint=hint)
     form = _FUNCTIONS.get(node.name.lower())
     if form is None:
         hint = did_you_mean(node.name, _FUNCTIONS, f"available: {FORMS}")
@@ -115,7 +129,7 @@ class _Call:
             raise ParseError(message, hint="use DISTINCT in count(distinct x)")
         if isinstance(node, exp.Star):
             raise self.wrong("needs a column, got *")
-        value = self.to.value(node)
+        value = _expression(node, self.to)
         if not value.columns():
             raise self.wrong(f"needs a column, got {_shorten(node.sql(self.to.dialect))}")
         if self.condition is not None:
