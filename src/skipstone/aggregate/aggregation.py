@@ -71,8 +71,9 @@ class AggregateQuestion:
 
     def bind(self, aggregates: Sequence[Aggregate]) -> Binding:
         """Bind aggregates to the lake's schema."""
+        schemas = self.lake.schema, self.lake.query_schema
         try:
-            return bind(aggregates, self.group_by, self.lake.schema, case_sensitive=self.case_sensitive)
+            return bind(aggregates, self.group_by, *schemas, case_sensitive=self.case_sensitive)
         except UnknownColumnError as error:
             error.hint = self.lake.pinned.renamed(error.column or "") or error.hint
             raise

@@ -108,7 +108,7 @@ class Answer:
 def _empty_states(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[GroupStates]:
     """States of zero rows for some measures."""
     table = pa.Table.from_batches([], Projection.of(schema, binding.read_paths(numbers)).schema)
-    values = binding.row_values(numbers, table.schema)
+    values = binding.row_values(numbers)
     table = table if values is None else values.append_to(table)
     keys = [pa.nulls(0, field.type) for field in binding.key_fields]
     groups = 0 if keys else 1

@@ -29,7 +29,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef, Node, NotJudgeable
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate
-from skipstone.scan.projection import find_path
+from skipstone.scan.projection import Projection, find_path
 
 _HINT = "use sk.count(), sk.sum(column) or another aggregate function"
 
@@ -61,6 +61,8 @@ class Binding:
     types: Mapping[Path, pa.DataType]
     """Types of the columns read or computed."""
     computed: Mapping[Path, ComputedColumn]
+    query: pa.Schema
+    """Columns of expressions, with the types that these are bound to."""
 
     def column(self, path: Path) -> ColumnRef | ComputedColumn:
         """A column of the lake, or a computed one."""
@@ -74,13 +76,13 @@ class Binding:
         )
         return tuple(dict.fromkeys(chain.from_iterable(sources)))
 
-    def row_values(self, numbers: Iterable[int], schema: pa.Schema) -> RowValues | None:
+    def row_values(self, numbers: Iterable[int]) -> RowValues | None:
         """Evaluates the computed columns that some measures and the keys need."""
         needed = [computed for path in self._paths(numbers) if (computed := self.computed.get(path))]
         if not needed:
             return None
         expressions = {name: expr for c in needed for name, expr in c.values.expressions.items()}
-        return RowValues(expressions, schema, case_sensitive=needed[0].values.case_sensitive)
+        return RowValues(expressions, self.query, case_sensitive=needed[0].values.case_sensitive)
 
     def _paths(self, numbers: Iterable[int]) -> Iterator[Path]:
         return chain(self.keys, *(self.measures[number].columns for number in numbers))
@@ -117,28 +119,36 @@ Key: TypeAlias = tuple[str, str | Expr]
 
 
 def bind(
-    aggregates: Sequence[Aggregate], group_by: Sequence[Key], schema: pa.Schema, *, case_sensitive: bool
+    aggregates: Sequence[Aggregate],
+    group_by: Sequence[Key],
+    schema: pa.Schema,
+    query: pa.Schema,
+    *,
+    case_sensitive: bool,
 ) -> Binding:
-    """Bind aggregates to a schema; raise if one can't be computed."""
+    """Bind aggregates to a schema, and expressions to that of predicates; raise if one can't be computed."""
     if not aggregates:
         raise UsageError("no aggregate functions", hint=_HINT)
     for aggregate in aggregates:
         if not isinstance(aggregate, Aggregate):
             raise UsageError(f"{aggregate!r} is not an aggregate function", hint=_HINT)
-    measures = _Measures(Binder(schema, case_sensitive))
+    measures = _Measures(Binder(schema, case_sensitive), Binder(query, case_sensitive))
     keys = [(name, measures.ref(column)) for name, column in group_by]
     _check_names([*(name for name, _ in keys), *(aggregate.name for aggregate in aggregates)])
     outputs = tuple(
         _nulls(a) if _is_null_column(measures, a) else _BINDERS[a.function](measures, a) for a in aggregates
     )
     paths = tuple(ref.path for _, ref in keys)
+    computed: dict[Path, ComputedColumn] = {(each.name,): each for each in measures.computed.values()}
+    sources = [ref.path for each in computed.values() for ref in each.refs]
     return Binding(
         tuple(measures.all),
         outputs,
         paths,
         tuple(pa.field(name, key_type(name, ref.type)) for name, ref in keys),
         measures.types,
-        {(computed.name,): computed for computed in measures.computed.values()},
+        computed,
+        Projection.of(query, sources).schema,
     )
 
 
@@ -153,6 +163,8 @@ class _Measures:
     """Collects measures without duplicates; block measures of one column are combined."""
 
     binder: Binder
+    query: Binder
+    """Binds expressions, with the types of predicates."""
     all: list[Measure[Any]] = field(default_factory=lambda: [RowCount()])
     indexes: dict[Any, int] = field(default_factory=dict)
     types: dict[Path, pa.DataType] = field(default_factory=dict)
@@ -184,16 +196,16 @@ class _Measures:
         return ColumnRef((computed.name,), computed.type)
 
     def _compute(self, expr: Expr, name: str) -> ComputedColumn:
-        taken = {*self.binder.schema.names, *(computed.name for computed in self.computed.values())}
+        taken = {*self.query.schema.names, *(computed.name for computed in self.computed.values())}
         while name in taken:
             name += " "
-        values = RowValues({name: expr}, self.binder.schema, case_sensitive=self.binder.case_sensitive)
+        values = RowValues({name: expr}, self.query.schema, case_sensitive=self.query.case_sensitive)
         if not values.columns:
             raise UsageError(f"expression {name} has no column", hint="use an expression of columns")
-        refs = tuple(self.binder.column(path) for path in values.columns)
+        refs = tuple(self.query.column(path) for path in values.columns)
         monotone, why = None, ""
         try:
-            operand = self.binder.operand(expr)
+            operand = self.query.operand(expr)
             monotone = operand if isinstance(operand, ColumnRef) else None
         except NotJudgeable as error:
             why = error.detail
@@ -203,7 +215,7 @@ class _Measures:
     def _choice(self, expr: Expr, type: pa.DataType) -> Choice | None:
         match expr:
             case Call("if", (Predicate() as condition, yes, no)):
-                schema, case_sensitive = self.binder.schema, self.binder.case_sensitive
+                schema, case_sensitive = self.query.schema, self.query.case_sensitive
                 compiled = compile_predicate(condition, schema, case_sensitive=case_sensitive)
                 return Choice(compiled.node, self._value(yes, type), self._value(no, type))
         return None
@@ -215,7 +227,7 @@ class _Measures:
                     return scalar.cast(type)
                 return None
             case Column(path):
-                value: ColumnRef | ComputedColumn = self.binder.column(path)
+                value: ColumnRef | ComputedColumn = self.query.column(path)
             case _ if expr.columns():
                 value = self._compute(expr, label(expr))
             case _:

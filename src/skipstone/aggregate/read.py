@@ -98,8 +98,7 @@ def _reading(
         plans.append(
             plan.part(tested, projection, tested=plan.predicate is not None, materialise=materialise)
         )
-    values = binding.row_values(numbers, projection.schema)
-    return AggregateReading(binding.keys, measures, tuple(plans), values)
+    return AggregateReading(binding.keys, measures, tuple(plans), binding.row_values(numbers))
 
 
 def _tasks(metadata: MetadataAnswer, share: int, rows: RowSet) -> Iterator[tuple[Task, bool]]:

@@ -272,6 +272,21 @@ def test_a_column_named_like_an_expression_wins(tmp_path: Path) -> None:
     assert scan.aggregate(sk.count(), group_by="a * 2").to_pylist() == [{"a * 2": 7, "count": 2}]
 
 
+@pytest.mark.parametrize("group_size", [1, 4])
+def test_expressions_see_old_timestamps_as_instants(tmp_path: Path, group_size: int) -> None:
+    hours = [dt.datetime(2026, 1, 1, hour) for hour in (1, 13, 20, 23)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"ts": hours}), path, use_deprecated_int96_timestamps=True, row_group_size=group_size
+    )
+    day = sk.col("ts").cast(pa.date32(), zone="Asia/Tokyo")
+    answer = sk.open(tmp_path).scan().aggregate(sk.count(), sk.max("ts"), group_by={"day": day})
+    assert answer.to_pylist() == [
+        {"day": dt.date(2026, 1, 1), "count": 2, "max(ts)": hours[1]},
+        {"day": dt.date(2026, 1, 2), "count": 2, "max(ts)": hours[3]},
+    ]
+
+
 @pytest.mark.parametrize(
     ("aggregates", "group_by", "error", "message"),
     [
