@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skipstone.aggregate.states.distinct import Distinct
+from skipstone.aggregate.states.distinct import distinct_counts as exact_counts
 from skipstone.aggregate.states.sketches import (
     CPC,
     LG_ROWS,
@@ -123,3 +125,34 @@ def test_coupons_are_those_of_the_library() -> None:
     for word in words.tolist():
         sketch.update(word)
     assert sketch.get_estimate() == seen
+
+
+# -- exact ---------------------------------------------------------------------------------------
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    return value
+
+
+@settings(max_examples=60)
+@given(
+    data=st.data(),
+    name=st.sampled_from(sorted(TYPES)),
+    other=st.sampled_from(sorted(TYPES)),
+    seed=st.integers(0, 99),
+)
+def test_exact_counts_of_combinations(data: st.DataObject, name: str, other: str, seed: int) -> None:
+    table = data.draw(tables(x=name, y=other))
+    for names in (["x"], ["x", "y"]):
+        types = tuple(table.schema.field(column).type for column in names)
+        measure = Distinct(tuple((column,) for column in names), types, "count", 10**6)
+        found: dict[int, set[Any]] = {group: set() for group in table["group"].to_pylist() or [0]}
+        for row in table.to_pylist():
+            values = tuple(_canonical(row[column]) for column in names)
+            if None not in values:
+                found[row["group"]].add(values)
+        wanted = [len(found[group]) for group in sorted(found)]
+        for state in (at_once(measure, table), in_pieces(measure, table, seed)):
+            assert exact_counts(state).to_pylist() == wanted
