@@ -185,7 +185,9 @@ class Aggregation(PublicNames):
         seconds = time.perf_counter() - started
         # Readings can share rows, so the largest count is a lower bound.
         rows = max(row_counts)
-        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, ran_on, log.phases())
+        phases = log.phases()
+        data = sum(phase.bytes for phase in phases)
+        self._run = AggregateRun(rows, pieces, spent.requests, data, seconds, ran_on, phases, spent.bytes)
 
     def stream(self) -> Iterator[Step]:
         """Yield answers while rows are read: the first from metadata, the last exact.

@@ -8,7 +8,7 @@ import stat
 import sys
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +49,6 @@ from skipstone.cli.progress import progress
 
 if TYPE_CHECKING:
     from skipstone.scan.execute import Execution
-    from skipstone.scan.lake import Lake
     from skipstone.scan.plan import ScanPlan
     from skipstone.scan.scan import Scan
 
@@ -103,9 +102,7 @@ def query(
         wanted = _Query(scan, shape.limit, output, force, began)
         ran = wanted.show() if format is RowFormat.TABLE else wanted.write(format)
         if explain:
-            from skipstone.scan.forecast import forecast
-
-            show_on_stderr(replace(ran.trace, reads=forecast(ran.plan)))
+            show_on_stderr(ran.explained())
 
 
 @grouped
@@ -164,7 +161,7 @@ class _Query:
                     advance(batch.num_rows)
             writer.finish()
         if self.output is not None:
-            emit(f"{plural(rows, 'row')} in {self.output}, {size(out.tell())} · {self._spent()}")
+            emit(f"{plural(rows, 'row')} in {self.output}, {size(out.tell())} · {self._spent(ran)}")
         return ran
 
     def _goes_to_file(self) -> bool:
@@ -196,21 +193,26 @@ class _Query:
             left = (len(table) if whole else plan.rows) - SHOWN
             more = f"… {exact}{plural(left, 'more row')}; use --limit or --format csv"
             notes, shown = (more,), f"{shown} shown"
-        tree = rows_tree(rows, notes, shown, self._spent())
+        tree = rows_tree(rows, notes, shown, self._spent(ran))
         write_text(drawn(tree, color=self.output is None), self.output, force=self.force)
         return ran
 
-    def _spent(self) -> str:
-        """Bytes, requests and time of the query, and the share of the lake that was skipped."""
-        from skipstone.report.units import duration, percent, plural, size
+    def _spent(self, ran: Execution) -> str:
+        """Bytes of the columns that were read and skipped, bytes of metadata, requests and time."""
+        from skipstone.report.units import duration, percent, phrase, plural, size
+        from skipstone.scan.forecast import column_bytes
 
-        io, total = self.scan.lake.io, _lake_bytes(self.scan.lake) or 0
-        of, skipped = "", ""
-        # Reads of metadata count as well, so a full scan can read more than the files' bytes.
-        if io.bytes < total:
-            of, skipped = f" of {size(total)}", f", {percent(total - io.bytes, total)} skipped"
-        seconds = duration(time.perf_counter() - self.began)
-        return f"read {size(io.bytes)}{of} in {plural(io.requests, 'request')}{skipped} · {seconds}"
+        io, run = self.scan.lake.io, ran.trace.run
+        assert run is not None
+        total, metadata = column_bytes(ran.plan, run.bytes), io.bytes - run.bytes_transferred
+        of = f" of {size(total)}, {percent(total - run.bytes, total)} skipped" if total else ""
+        return phrase(
+            f"read {size(run.bytes)}{of}",
+            metadata > 0 and f"{size(metadata)} of metadata",
+            plural(io.requests, "request"),
+            duration(time.perf_counter() - self.began),
+            by=" · ",
+        )
 
 
 def _exact_rows(plan: ScanPlan) -> int | None:
@@ -218,18 +220,6 @@ def _exact_rows(plan: ScanPlan) -> int | None:
     if plan.residual is not None:
         return None
     return plan.rows if plan.limit is None else min(plan.rows, plan.limit)
-
-
-def _lake_bytes(lake: Lake) -> int | None:
-    """Bytes of all files; for a table from its snapshot's summary, which needs no manifest."""
-    from skipstone.scan.lake import Table
-
-    if not isinstance(lake, Table):
-        return sum(entry.size for entry in lake.entries)
-    from skipstone.inspection.snapshots import list_snapshots
-
-    entries = list_snapshots(lake).snapshots
-    return next((entry.total_bytes for entry in entries if entry.id == lake.snapshot), None)
 
 
 @grouped

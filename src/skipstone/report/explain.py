@@ -79,6 +79,7 @@ def scan_tree(trace: ScanTrace) -> ReportNode:
     columns = f"columns {', '.join(trace.columns)}" if trace.columns else "no columns"
     reads, run = trace.reads, trace.run
     requests = trace.requests + (reads.requests if reads is not None else 0)
+    read = _bytes(trace)
     return ReportNode(
         trace.lake,
         trace.predicate or EVERY_ROW,
@@ -86,7 +87,9 @@ def scan_tree(trace: ScanTrace) -> ReportNode:
         body=_about(trace, columns),
         figures=(
             ("rows", count(trace.rows_kept), _scan_rows(trace)),
-            ("data to read", size(reads.bytes), share(reads.bytes, reads.of_bytes, size)) if reads else None,
+            ("data read" if run else "data to read", size(read), share(read, reads.of_bytes, size))
+            if reads
+            else None,
             ("requests", count(requests), f"{count(trace.requests)} for {size(trace.bytes)} of metadata"),
             ("run time", duration(run.seconds), f"{plural(run.rows, 'row')}, {_work(run)}") if run else None,
         ),
@@ -254,12 +257,17 @@ def _read(trace: ScanTrace) -> ReportNode:
     if trace.tasks == 0:
         said = _NOTHING_TO_READ
     elif reads is not None:
-        said = share(reads.bytes, reads.of_bytes, size)
-        bar = Bar.of(reads.bytes, reads.of_bytes) if reads.of_bytes else None
+        said = share(_bytes(trace), reads.of_bytes, size)
+        bar = Bar.of(_bytes(trace), reads.of_bytes) if reads.of_bytes else None
         source = f"{files}, about {plural(reads.requests, 'request')}"
     how = _how(trace) if trace.tasks else ()
     pairs = (("from", source), ("rows", _scan_rows(trace)), *how, ("cost", _metadata_cost(trace)))
     return ReportNode("read", said, bar=bar, body=(Facts(pairs, ("test",) if trace.residual else ()),))
+
+
+def _bytes(trace: ScanTrace) -> int:
+    """Bytes of data that were read, or that are to be read at most."""
+    return trace.run.bytes if trace.run else trace.reads.bytes if trace.reads else 0
 
 
 def _metadata_cost(of: ScanTrace | Level) -> str:

@@ -164,7 +164,7 @@ class Reads:
     requests: int
     bytes: int
     of_bytes: int
-    """Bytes of the same columns in all files whose footers have been read."""
+    """Bytes of the same columns in all files, extrapolated from the kept files by the sizes of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,10 @@ class Run:
     seconds: float
     requests: int
     bytes: int
+    """Column data that was read; never more than ``Reads.of_bytes``."""
     phases: tuple[Phase, ...] = ()
+    bytes_transferred: int = 0
+    """With gaps between pages, pages that were fetched again, and metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,8 @@ class ScanTrace(Reported):
     reads: Reads | None = None
     run: Run | None = None
     spark: SparkUse | None = None
+    file_bytes: int = 0
+    """Bytes of all files."""
 
     @property
     def requests(self) -> int:
@@ -375,6 +380,8 @@ class AggregateRun:
     engine: str
     """"2 threads", or the name of another engine and its tasks."""
     phases: tuple[Phase, ...] = ()
+    bytes_transferred: int = 0
+    """With gaps between pages, pages that were fetched again, and metadata."""
 
 
 @dataclass(frozen=True, slots=True)

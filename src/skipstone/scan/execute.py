@@ -99,7 +99,7 @@ class Execution(PublicNames):
     """
 
     __slots__ = ("_ran", "plan")
-    _internal = frozenset({"plan", "read_all"})
+    _internal = frozenset({"explained", "plan", "read_all"})
 
     def __init__(self, plan: ScanPlan) -> None:
         self.plan = plan
@@ -115,12 +115,21 @@ class Execution(PublicNames):
         """The trace of the plan, with the cost of the last finished run."""
         return replace(self.plan.trace, run=self._run())
 
+    def explained(self) -> ScanTrace:
+        """The trace with a forecast of what is read."""
+        from skipstone.scan.forecast import forecast
+
+        trace = self.trace
+        read = trace.run.bytes if trace.run is not None else 0
+        return replace(trace, reads=forecast(self.plan, read))
+
     def _run(self) -> Run | None:
         if self._ran is None:
             return None
         work, rows, batches, seconds, io = self._ran
         done, phases = (0, ()) if work is None else (work.done, work.log.phases())
-        return Run(rows, batches, done, seconds, io.requests, io.bytes, phases)
+        data = sum(phase.bytes for phase in phases)
+        return Run(rows, batches, done, seconds, io.requests, data, phases, io.bytes)
 
     # -- results -----------------------------------------------------------------------------
 

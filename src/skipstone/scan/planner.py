@@ -346,7 +346,7 @@ class _Planner:
     def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], pruned: PrunedFiles) -> ScanPlan:
         snapshot, asked = self.snapshot, self.question
         # Captured now, because the lake can be refreshed before the trace is built.
-        version, files = snapshot.version, len(snapshot.entries)
+        version, entries = snapshot.version, snapshot.entries
         hints = choose(snapshot.access, tasks, compiled, asked.projection, asked.options)
 
         def build() -> ScanTrace:
@@ -366,7 +366,8 @@ class _Planner:
                 columns=tuple(asked.projection.result.names),
                 limit=asked.limit,
                 order=tuple(map(str, asked.order)),
-                files=files,
+                files=len(entries),
+                file_bytes=sum(entry.size for entry in entries),
                 rows=total,
                 rows_kept=rows,
                 rows_whole=whole,

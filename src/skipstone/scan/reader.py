@@ -54,14 +54,20 @@ _PHASES = ("sort keys", "predicate columns", "rows", "filter", "other columns")
 
 
 class Log:
-    """Rows, seconds and reads of each phase of a run: records of all threads, summed on demand."""
+    """Rows, seconds and reads of each phase of a run: records of all threads, summed on demand.
 
-    __slots__ = ("_done", "_lock", "_phases", "_reads")
+    The bytes of a phase are those of column data that no earlier read had fetched. Gaps between ranges, and
+    metadata, are not data; a dictionary that two pieces of a row group need is counted once. So a run never
+    reads more bytes than its columns have.
+    """
+
+    __slots__ = ("_done", "_lock", "_phases", "_reads", "_seen")
 
     def __init__(self) -> None:
         self._done: deque[tuple[str, int, float]] = deque()
-        self._reads: deque[tuple[str, Sequence[ByteRange], Source | None]] = deque()
+        self._reads: deque[tuple[str, Sequence[ByteRange], Source, int | None, bool]] = deque()
         self._phases: dict[str, Phase] = {}
+        self._seen: dict[Source, tuple[ByteRange, ...]] = {}
         self._lock = threading.Lock()
 
     def add(self, phase: str, rows: int, seconds: float) -> None:
@@ -70,9 +76,17 @@ class Log:
         if len(self._done) > _MANY_RECORDS:
             self.phases()
 
-    def reads(self, phase: str, ranges: Sequence[ByteRange], source: Source | None) -> None:
-        """Record ranges read in a phase; without a source each range is a request."""
-        self._reads.append((phase, ranges, source))
+    def reads(
+        self,
+        phase: str,
+        ranges: Sequence[ByteRange],
+        source: Source,
+        gap: int | None = None,
+        *,
+        data: bool = True,
+    ) -> None:
+        """Record ranges read in a phase; ranges up to ``gap`` bytes apart were one request."""
+        self._reads.append((phase, ranges, source, gap, data))
         if len(self._reads) > _MANY_RECORDS:
             self.phases()
 
@@ -85,13 +99,17 @@ class Log:
                 old = phases.get(name, Phase(name, 0, 0, 0, 0.0))
                 phases[name] = Phase(name, old.rows + rows, old.requests, old.bytes, old.seconds + seconds)
             while self._reads:
-                name, ranges, source = self._reads.popleft()
+                name, ranges, source, gap, data = self._reads.popleft()
                 old = phases.get(name, Phase(name, 0, 0, 0, 0.0))
-                gap = 0 if source is None else source.gap
-                requests = old.requests + len(coalesce(ranges, gap).requests)
-                size = old.bytes + sum([stop - start for start, stop in ranges])
-                phases[name] = Phase(name, old.rows, requests, size, old.seconds)
+                requests = len(coalesce(ranges, source.gap if gap is None else gap).requests)
+                size = self._new_bytes(source, ranges) if data and name in _PHASES else 0
+                phases[name] = Phase(name, old.rows, old.requests + requests, old.bytes + size, old.seconds)
             return tuple(phases[name] for name in _PHASES if name in phases)
+
+    def _new_bytes(self, source: Source, ranges: Sequence[ByteRange]) -> int:
+        seen = self._seen.get(source, ())
+        now = self._seen[source] = coalesce([*seen, *ranges], 0).requests
+        return sum([r.length for r in now]) - sum([r.length for r in seen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,8 +323,9 @@ class FileReader:
             raise stale_error(path)
         # pyarrow bypasses our store, so its reads are counted here.
         chunks, size = self._chunk_ranges(tuple(groups), mine.leaves)
-        self.log.reads(phase, chunks, None)
-        self.files.source(self.entry).counter.add(len(chunks), size)
+        source = self.files.source(self.entry)
+        self.log.reads(phase, chunks, source, 0)
+        source.counter.add(len(chunks), size)
         metadata = pyarrow_metadata(self.files.footer(self.entry))
         return raw, open_reader(raw, self.pool, checksums=self.checksums, metadata=metadata)
 
@@ -397,7 +416,7 @@ class FileReader:
         if wanted:
             names = [self.metadata.leaves[leaf].name for leaf, _ in wanted]
             ranges = [span for _, span in wanted]
-            self.log.reads(phase, ranges, self.files.source(self.entry))
+            self.log.reads(phase, ranges, self.files.source(self.entry), data=False)
             try:
                 bodies = self.files.read(self.entry, ranges)
             except ReadError as error:

@@ -183,15 +183,12 @@ class Scan(PublicNames):
         from skipstone.scan.forecast import forecast
 
         plan = self.plan()
-        trace = replace(plan.trace, reads=forecast(plan))
-        return replace(trace, run=self._analyzed(plan)) if analyze else trace
-
-    @staticmethod
-    def _analyzed(plan: ScanPlan) -> Any:
+        if not analyze:
+            return replace(plan.trace, reads=forecast(plan))
         ran = execute(plan)
         for _ in ran.to_batches():
             pass
-        return ran.trace.run
+        return ran.explained()
 
     # -- phase two ---------------------------------------------------------------------------
 

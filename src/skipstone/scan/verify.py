@@ -28,11 +28,12 @@ from skipstone.lake.files import Files
 from skipstone.lake.snapshot import AntiJoin, Deletions
 from skipstone.parquet.slice.columns import cut, take
 from skipstone.scan.execute import execute
+from skipstone.scan.forecast import stored_bytes
 from skipstone.scan.parts import group_rows
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import Projection, sort_positions, with_hidden
-from skipstone.scan.reader import pyarrow_metadata
+from skipstone.scan.reader import FileReader, pyarrow_metadata
 from skipstone.scan.results import Difference, Kind, Verification
 from skipstone.store.source import ByteRange
 from skipstone.store.store import ListedFile
@@ -59,9 +60,9 @@ def verify(lake: Lake, question: Question) -> Verification:
     run = ran.trace.run
     assert run is not None
     truth = _FullRead(lake, question)
-    before, began = lake.io, time.perf_counter()
+    began = time.perf_counter()
     matching = truth.matching()
-    spent, without = lake.io - before, time.perf_counter() - began
+    without = time.perf_counter() - began
     whole = plan if question.limit is None else make_plan(lake, replace(question, limit=None))
     differences = _Differences(whole)
     differences.plan(lake, matching)
@@ -74,8 +75,8 @@ def verify(lake: Lake, question: Question) -> Verification:
         rows_proven=sum(len(task.proven) for task in whole.tasks),
         rows_read_with=plan.rows,
         rows_read_without=sum(rows.total for rows in matching.values()),
-        bytes_with=plan.trace.bytes + run.bytes,
-        bytes_without=spent.bytes,
+        bytes_with=run.bytes,
+        bytes_without=sum(truth.stored(entry) for entry in lake.entries),
         seconds_with=seconds,
         seconds_without=without,
         differences=tuple(differences.listed),
@@ -140,6 +141,12 @@ class _FullRead:
             tested += anti.columns
             schema = with_hidden(schema, [anti])
         self.both = Projection.of(schema, [*question.projection.paths, *tested])
+
+    def stored(self, entry: ListedFile) -> int:
+        """Bytes of the columns in a file."""
+        (constants,) = self.lake.pinned.constants([self._numbers[entry]])
+        reader = FileReader.open(self.lake.access, entry, constants)
+        return stored_bytes(reader.metadata, reader.columns(self.both).leaves)
 
     def matching(self) -> dict[ListedFile, RowSet]:
         """The matching rows of each file."""

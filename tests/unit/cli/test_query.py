@@ -51,7 +51,8 @@ class TestTable:
              1399   498.75  name 399   2026  b b
             """)
         assert re.fullmatch(
-            r"2 rows · read [\d.]+ kB( of [\d.]+ kB)? in \d+ requests?(, [\d.]+ % skipped)? · [\d.]+ (ms|s)",
+            r"2 rows · read \d+ B of [\d.]+ kB, \d+ % skipped · [\d.]+ kB of metadata · \d+ requests · "
+            r"[\d.]+ m?s",
             last,
         )
 

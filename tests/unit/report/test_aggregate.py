@@ -232,6 +232,7 @@ class TestJson:
                     {"name": "plan", "rows": 600_000, "requests": 0, "bytes": 0, "seconds": 0.0042},
                     {"name": "read", "rows": 598_112, "requests": 31, "bytes": 4_812_113, "seconds": 0.0712},
                 ],
+                "bytes_transferred": 0,
             },
             "notes": [],
         }

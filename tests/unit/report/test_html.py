@@ -118,7 +118,7 @@ def test_the_facts_are_there() -> None:
         "s3://lake/events",
         "country = 'DE' AND user_id = 42 AND ts >= '2026-01-01'",
         "61,000 of 48,000,000 rows looked at may match (0.1 %), 9,000 proven",
-        "1.9 MB of 9.7 GB (<0.1 %)",
+        "1.7 MB of 9.7 GB (<0.1 %)",
         "143 for 7.4 MB of metadata",
         "kept 96 of 372 (26 %)",
         "metadata read: 96 requests, 6.3 MB",

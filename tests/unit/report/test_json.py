@@ -53,6 +53,7 @@ def test_every_fact_of_a_scan_is_there() -> None:
         "limit": None,
         "order": [],
         "files": 4_380,
+        "file_bytes": 0,
         "tasks": 7,
         "rows_total": 48_000_000,
         "rows_kept": 61_000,
@@ -86,6 +87,7 @@ def test_every_fact_of_a_scan_is_there() -> None:
                     ("other columns", 212, 13, 497_920, 0.04307),
                 )
             ],
+            "bytes_transferred": 0,
         },
         "unsupported": [],
         "notes": [

@@ -40,7 +40,7 @@ def test_analyzed() -> None:
         ├─ pages          ██░░░░░░░░░░░░░░░░░░  kept 31 of 410 (7.6 %), 4 proven, 61,000 rows
         │     379 dropped by page index  user_id = 42
         │     metadata read: 14 requests, 213.0 kB
-        ├─ read           █░░░░░░░░░░░░░░░░░░░  1.9 MB of 9.7 GB (<0.1 %)
+        ├─ read           █░░░░░░░░░░░░░░░░░░░  1.7 MB of 9.7 GB (<0.1 %)
         │     from  7 of 4,380 files, about 38 requests
         │     rows  61,000 of 48,000,000 rows looked at may match (0.1 %), 9,000 proven
         │     test  user_id = 42 AND ts >= '2026-01-01'
