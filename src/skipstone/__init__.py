@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from skipstone.core.rows import RowSet
     from skipstone.engine.jobs import Engine
     from skipstone.errors import (
+        ChangedFileError,
         ConflictError,
         CorruptFileError,
         EncryptedFileError,
@@ -93,6 +94,7 @@ __all__ = [
     "BloomRequest",
     "Bound",
     "Catalog",
+    "ChangedFileError",
     "ColumnDomain",
     "ColumnHandle",
     "ColumnStatistics",

@@ -12,7 +12,8 @@
     │   ├── CorruptFileError      metadata that contradicts itself or the file's size
     │   ├── EncryptedFileError    encrypted footer or columns
     │   ├── ReadError             failed or short read
-    │   │   └── MissingFileError  file that doesn't exist, or has changed since it was listed
+    │   │   ├── ChangedFileError  file that has changed since it was listed
+    │   │   └── MissingFileError  file that doesn't exist
     │   ├── WriteError            file that could not be written or deleted
     │   ├── ConflictError         file that another writer wrote first
     │   └── SchemaError           columns or partitions that don't fit the rest of the lake
@@ -29,6 +30,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 __all__ = [
+    "ChangedFileError",
     "ConflictError",
     "CorruptFileError",
     "EncryptedFileError",
@@ -278,8 +280,12 @@ class ReadError(FileError):
         self.transient = transient
 
 
+class ChangedFileError(ReadError):
+    """A file that has changed since it was listed or its metadata was read."""
+
+
 class MissingFileError(ReadError):
-    """A file that doesn't exist, or has changed since it was listed or its metadata was read."""
+    """A file that doesn't exist, or no longer."""
 
 
 class WriteError(FileError):

@@ -448,7 +448,7 @@ def test_files_that_changed_since_they_were_listed(here: Path) -> None:
     plan = lake.scan("user_id = 1").plan()
     pq.write_table(EVENTS.slice(1), "old/00.parquet")
     for act in (lambda: sk.execute(plan).to_arrow(), lambda: lake.scan("user_id = 2").to_arrow()):
-        assert said(act, here) == (sk.MissingFileError, f"old/00.parquet: {CHANGED}", again)
+        assert said(act, here) == (sk.ChangedFileError, f"old/00.parquet: {CHANGED}", again)
     Path("old/00.parquet").unlink()
     assert said(lambda: sk.execute(plan).to_arrow(), here) == (
         sk.MissingFileError,

@@ -16,7 +16,7 @@ from xxhash import xxh3_128_hexdigest
 
 from skipstone.core.evidence import Array
 from skipstone.engine.jobs import EngineUse
-from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError
+from skipstone.errors import ChangedFileError, FileError, MissingFileError, ReadError, SchemaError
 from skipstone.index.container import BadIndex, Container, MemoryFile
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import (
@@ -103,7 +103,7 @@ def index_group(group: Group) -> GroupResult:
                 # Retry individually, to skip only the files that can't be indexed.
                 waiting, together = entries + waiting, 1
                 continue
-            if isinstance(error, ReadError) and not isinstance(error, MissingFileError):
+            if isinstance(error, ReadError) and not isinstance(error, ChangedFileError | MissingFileError):
                 raise  # a problem of the store, not of the file: the task is retried
             skipped.append(SkippedFile(files.path(entries[0]), error.message))
     note = None
@@ -208,13 +208,18 @@ class Job:
             return Manifest()
 
     def _open(
-        self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote]
+        self,
+        access: Files,
+        listed: dict[str, ListedFile],
+        notes: Sequence[SegmentNote],
+        *,
+        any_spec: bool = False,
     ) -> list[tuple[SegmentNote, Segment]]:
-        """Open the readable segments of this spec; all others are built again."""
+        """Open the readable segments of this spec, or of any; all others are built again."""
         segments = []
         for note in notes:
             entry = listed.get(note.name)
-            if entry is None or note.spec != self.spec.digest:
+            if entry is None or (note.spec != self.spec.digest and not any_spec):
                 continue
             try:
                 segment = open_segment(access, entry, note, self.memory)
@@ -294,7 +299,9 @@ class Job:
             old = [note for note in others if note not in newer]
             live = self._live(access, listed, old, marks)
             alive = [replace(note, live=live[note.name]) for note in old if live.get(note.name)]
-            dropped = sum(note.live - live.get(note.name, 0) for note in old)
+            dropped = 0
+            if sum(note.live for note in old) > sum(live.values()):
+                dropped = self._gone(access, listed, old, marks)
             segments = [*alive, *newer, *notes]
             if swaps is None:
                 swaps = self._merge(access, listed, [*alive, *notes], marks)
@@ -309,6 +316,20 @@ class Job:
         after = commit(self.index, change)
         merged = sum(len(group) for group, note in swaps or () if note in after.segments)
         return after, dropped, merged
+
+    def _gone(
+        self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array
+    ) -> int:
+        """Count the files of segments that were deleted or have changed, each once.
+
+        Segments of another spec may have the same files.
+        """
+        lost, gone = 0, set[tuple[int, ...]]()
+        for note, segment in self._open(access, listed, notes, any_spec=True):
+            left = match(marks, segment.marks) >= 0
+            lost += max(note.live - int(left.sum()), 0)
+            gone.update(map(tuple, segment.marks[~left].tolist()))
+        return min(lost, len(gone))
 
     def _live(
         self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array

@@ -63,7 +63,7 @@ class StatisticsCoverage:
             "bloom": self.bloom_filter,
             "dict": self.dictionary,
         }
-        parts = ["bounds unused"] if self.stated_bounds and not self.bounds else []
+        parts = ["bounds ignored"] if self.stated_bounds and not self.bounds else []
         parts += [name if n == row_groups else f"{name} {n}/{row_groups}" for name, n in kinds.items() if n]
         return ", ".join(parts) or "none"
 

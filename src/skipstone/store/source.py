@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
-from skipstone.errors import MissingFileError, ReadError, UsageError
+from skipstone.errors import ChangedFileError, MissingFileError, ReadError, UsageError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -167,9 +167,9 @@ def stale_error(path: str, expected: int | None = None, actual: int | None = Non
     """
     if expected is None:
         message = "file has changed since it was listed or its metadata was read"
-        return MissingFileError(message, path=path, hint=_REFRESH)
+        return ChangedFileError(message, path=path, hint=_REFRESH)
     message = f"file has {actual:,} bytes, but the table recorded {expected:,}: not the committed file"
-    return MissingFileError(message, path=path, hint=_RESTORE)
+    return ChangedFileError(message, path=path, hint=_RESTORE)
 
 
 def gone_error(path: str) -> ReadError:

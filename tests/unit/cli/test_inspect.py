@@ -39,7 +39,7 @@ def test_text(run: Run, events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {line.split()[0]: line.split() for line in found["columns"].splitlines()}
     assert rows["id"][1:5] == ["int64", "yes", "int64", "dict"]
     assert rows["device"][-4:] == ["bounds,", "pages,", "bloom,", "dict"]
-    assert rows["place.tags.list.element"][-4:] == ["bounds", "unused,", "pages,", "dict"]
+    assert rows["place.tags.list.element"][-4:] == ["bounds", "ignored,", "pages,", "dict"]
     assert found["values"] == dedent("""
         column                   min     max     nulls      NaN
         id                       0       399         0        –

@@ -105,7 +105,7 @@ def test_another_choice_is_another_index(root: Path) -> None:
     ("choice", "error"),
     [
         ({"columns": ["nowhere"]}, UnknownColumnError),
-        ({"columns": "id"}, UsageError),
+        ({"columns": 7}, UsageError),
         ({"blooms": ["nowhere"]}, UnknownColumnError),
         ({"sums": ["nowhere"]}, UnknownColumnError),
         ({"engine": "steam"}, UsageError),
@@ -454,3 +454,17 @@ def test_a_group_is_picklable_work(root: Path) -> None:
     report = sk.open(root).index.build(engine=Twice())
     assert report.indexed == 6
     assert covered(root) == 6
+
+
+def test_only_files_that_are_gone_or_have_changed_are_dropped(tmp_path: Path) -> None:
+    for number in range(5):
+        pq.write_table(pa.table({"id": [number], "word": ["a"]}), tmp_path / f"{number}.parquet")
+    # Other options and rebuilds index the same files again: none of them has changed.
+    for options in ({}, {"columns": ["id"]}, {"rebuild": True}, {"blooms": ["word"]}):
+        lake = sk.open(tmp_path, index_root=f"{tmp_path}-index")
+        assert lake.index.build(engine="local", **options).dropped == 0  # type: ignore[arg-type]
+    (tmp_path / "3.parquet").unlink()
+    pq.write_table(pa.table({"id": [7, 8], "word": ["b", "c"]}), tmp_path / "4.parquet")
+    report = lake.index.refresh(engine="local")
+    assert (report.indexed, report.already_indexed, report.dropped) == (1, 3, 2)
+    assert lake.index.refresh(engine="local").dropped == 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from skipstone.errors import ConflictError, MissingFileError
+from skipstone.errors import ChangedFileError, ConflictError, MissingFileError
 from skipstone.index.container import BadIndex
 from skipstone.index.manifest import (
     Manifest,
@@ -159,7 +159,7 @@ def test_sixteen_at_once(store: Store, commits: int) -> None:
                 number = read_manifest(store).number
             except Exception as error:
                 # A reader that was overtaken looks again; anything else is a defect.
-                if not isinstance(error, MissingFileError):
+                if not isinstance(error, ChangedFileError | MissingFileError):
                     failures.append(error)
                 continue
             if number < newest:
