@@ -36,7 +36,7 @@ PAGES = (
         f"docs/{name}.md"
         for name in ("index", "cli", "lakes", "predicates", "pruning", "aggregates", "indexes")
     ),
-    *(f"docs/{name}.md" for name in ("iceberg", "ingest", "spark")),
+    *(f"docs/{name}.md" for name in ("iceberg", "ingest", "spark", "troubleshooting")),
 )
 CALLS = {
     "iceberg": [
@@ -46,11 +46,10 @@ CALLS = {
         "$ skipstone tables --catalog warehouse/",
         "$ skipstone query db.events --catalog warehouse/",
     ],
-    "engines": ["lake.scan().to_polars()"],
+    "engines": ["lake.scan().to_polars()", "lake.scan().to_pandas()"],
     "spark": [
         "sk.spark()",
         "lake.scan().to_spark()",
-        "lake.scan().to_pandas()",
         "lake.index.build(engine='spark')",
         "$ skipstone index build events --engine spark",
         "$ skipstone explain events --spark",
