@@ -117,8 +117,9 @@ def namespace(root: Path) -> dict[str, Any]:
 
 def write_table() -> None:
     """The table ``db.events`` of the catalog ``warehouse/`` in the current directory."""
-    table = sk.catalog("warehouse/").create_table("db.events", events().schema, partition_by=["day(ts)"])
-    table.table.append(events())
+    catalog = sk.catalog("warehouse/")
+    catalog.create_table("db.events", events().schema, partition_by=["day(ts)"])
+    sk.ingest(events(), "db.events", catalog=catalog, engine="local")
 
 
 def run_page(page: str, names: dict[str, Any], endpoint: str = "") -> int:
