@@ -6,8 +6,10 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from skipstone.cli import demo
+from skipstone.cli.main import app
 from skipstone.errors import UsageError
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
@@ -45,3 +47,6 @@ def test_a_demo_stays_and_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not empty"):
         demo.prepare(tmp_path / "mine", replace=True)
     assert (tmp_path / "mine" / "events").exists()
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(app, ["demo", str(tmp_path / "file" / "demo")])
+    assert (done.exit_code, "demo can't be written: Not a directory" in done.stderr) == (5, True)

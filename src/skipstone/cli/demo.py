@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,7 +50,7 @@ def demo(
     ] = False,
 ) -> None:
     """Write a lake of two million events and an Iceberg table, and print commands to try on them."""
-    with guarded():
+    with guarded(), _refusals(folder):
         began = time.perf_counter()
         if prepare(folder, replace=replace):
             write_lake(events(), folder / "events")
@@ -59,6 +61,15 @@ def demo(
         else:
             emit(f"{folder} has a demo already; use --replace to write it again")
         emit(f"\nTry:\n{suggestions(folder)}")
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = f"demo can't be written: {error.strerror or error}"
+        raise UsageError(reason, path=str(folder), hint="choose a folder that you may write to") from None
 
 
 def suggestions(folder: Path) -> str:
