@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from skipstone.cli.options import (
     LakeArgument,
     Opening,
     ZoneOption,
+    confirm,
     engine_arguments,
     grouped,
     job_guarded,
@@ -201,7 +201,7 @@ def drop(
             emit(f"no index in {status.location}")
             return
         covers = f"{plural(status.covered, 'file')}, {size(status.sizes.total + status.old_bytes)}"
-        if not yes and not _confirm(f"Delete the index in {status.location} ({covers})?"):
+        if not yes and not confirm(f"Delete the index in {status.location} ({covers})?"):
             emit("nothing was deleted")
             return
         opened.index.drop()
@@ -228,9 +228,3 @@ def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
         print_json({"lake": lake.uri, "location": lake.index.uri, **report.to_json()})
     else:
         show(report, format)
-
-
-def _confirm(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("standard input is not a terminal; use --yes to confirm", param_hint="--yes")
-    return typer.confirm(question, err=True)

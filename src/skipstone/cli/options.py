@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -205,21 +206,21 @@ class SourceOptions:
         path = any(sign in lake for sign in "/*?[") or lake.endswith(".parquet") or Path(lake).exists()
         return bool(os.environ.get(CATALOG_VARIABLE)) and "." in lake and not path
 
-    def open_catalog(self) -> Catalog:
-        """Open the catalog; it must exist."""
+    def open_catalog(self, *, make: bool = False) -> Catalog:
+        """Open the catalog; it must exist unless ``make`` creates a missing embedded one."""
         import skipstone as sk
         from skipstone.iceberg.catalogs import open_catalog
 
         name = self.catalog or os.environ.get(CATALOG_VARIABLE) or None
         properties = key_values(self.catalog_property, "--catalog-property")
         try:
-            return sk.catalog(open_catalog(name, make=False, **properties))
+            return sk.catalog(open_catalog(name, make=make, **properties))
         except SkipstoneError as error:
             if error.hint and error.hint.startswith(("pass pyiceberg", "create one")):
                 error.hint = (
                     "use --catalog with a name in pyiceberg's configuration or with the directory of an "
                     "embedded catalog, or use --catalog-property"
-                )
+                ) + ("; a new directory ends with /" if make else "")
             raise
 
     def open_table(self, table: str, snapshot: str | None = None, **options: Any) -> Table:
@@ -456,6 +457,16 @@ def _option(match: re.Match[str]) -> str:
     # A command's own --format is that of its output.
     option = "input-format" if name == "format" else (name or bare).replace("_", "-")
     return f"--{option} {value}" if value else f"--{option}"
+
+
+# -- questions ---------------------------------------------------------------------------------
+
+
+def confirm(question: str) -> bool:
+    """Ask on the terminal; without one, --yes is needed."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("standard input is not a terminal; use --yes to confirm", param_hint="--yes")
+    return typer.confirm(question, err=True)
 
 
 # -- values ------------------------------------------------------------------------------------

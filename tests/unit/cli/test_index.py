@@ -231,7 +231,7 @@ class TestDrop:
     def test_asked(self, run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
         run("index", "build", lake, *LOCAL)
         asked: list[str] = []
-        monkeypatch.setattr(module, "_confirm", lambda question: asked.append(question) or answer)
+        monkeypatch.setattr(module, "confirm", lambda question: asked.append(question) or answer)
         done = run("index", "drop", lake)
         assert done.exit_code == 0
         assert asked[0].startswith(f"Delete the index in {own_files(lake)} (4 files, ")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
@@ -198,6 +199,56 @@ def test_a_question_at_a_snapshot(run: Run, warehouse: Path) -> None:
     assert done.stdout == "id,ts,place\n"
     done = run("explain", "db.events", "--catalog", warehouse, "--snapshot", "v1", "--format", "json")
     assert json.loads(done.stdout)["rows_total"] == 30
+
+
+def test_doctor(run: Run, warehouse: Path) -> None:
+    found = json.loads(run("doctor", "db.events", "--catalog", warehouse, "--format", "json").stdout)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert checks["lake"]["said"].startswith(f"file://{warehouse}/db/events: 6 files, ")
+    assert checks["index"]["fix"] == f"skipstone index build db.events --catalog {warehouse}"
+    assert checks["write to lake"]["said"] == f"{warehouse}/db/events"
+
+
+# -- create and drop -----------------------------------------------------------------------------
+
+
+def test_create_and_drop(run: Run, tmp_path: Path, words: Callable[[str], str]) -> None:
+    home = ("--catalog", f"{tmp_path}/new/")
+    columns = ("--schema", "id bigint, ts timestamp, tags array<string>")
+    layout = (
+        "--partition-by",
+        "day(ts), bucket(16, id)",
+        "--sort-by",
+        "ts desc,id",
+        "--property",
+        "owner=me",
+    )
+    done = run("tables", "create", "db.made", *columns, *layout, *home)
+    assert (done.exit_code, done.stdout) == (0, f"created db.made in file://{tmp_path}/new/db/made\n")
+    found = json.loads(run("inspect", "db.made", *home, "--format", "json").stdout)
+    assert [(one["name"], one["type"]) for one in found["columns"][:3]] == [
+        ("id", "long"),
+        ("ts", "timestamptz"),
+        ("tags", "list<string>"),
+    ]
+    assert found["specs"][0]["fields"] == ["day(ts)", "bucket(16, id)"]
+    assert [term.split()[0] for term in found["sort_order"]] == ["ts", "id"]
+    assert found["properties"]["owner"] == "me"
+    done = run("tables", "create", "db.made", *columns, *home)
+    assert (done.exit_code, "table already exists" in done.stderr) == (Exit.FILE, True)
+    assert "use one of --schema and --like" in words(run("tables", "create", "db.x", *home).stderr)
+    assert "can't be parsed" in run("tables", "create", "db.x", "--schema", "id bigit", *home).stderr
+    # A table like a lake, or like a file.
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "f.parquet")
+    done = run("tables", "create", "db.like", "--like", tmp_path / "f.parquet", *home, "--format", "json")
+    assert json.loads(done.stdout)["columns"] == ["a", "b"]
+    for listing in (("tables",), ("tables", "db"), ("tables", "list"), ("tables", "list", "db")):
+        assert run(*listing, *home).stdout == "db.like\ndb.made\n"
+    # Without a terminal nobody can be asked.
+    assert "use --yes to confirm" in words(run("tables", "drop", "db.like", *home).stderr)
+    assert run("tables", "drop", "db.like", "--yes", *home).stdout.startswith("removed db.like; its files")
+    assert run("tables", *home).stdout == "db.made\n"
+    assert "no such table" in run("tables", "drop", "db.like", "--yes", *home).stderr
 
 
 # -- inspect -------------------------------------------------------------------------------------
