@@ -197,6 +197,12 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
         "write a value or a column",
     ),
     ("(user_id = 1", sk.ParseError, ") is missing at line 1, column 12, near '1'", "close the parenthesis"),
+    (
+        "cast(kind as nonsense) = 1",
+        sk.ParseError,
+        "unknown type 'nonsense' at line 1, column 14",
+        "use a type such as BIGINT, DOUBLE, STRING, DATE or TIMESTAMP",
+    ),
     # Names.
     (
         "first name = 'Ada'",
@@ -356,6 +362,9 @@ COMMANDS: dict[str, tuple[int, str]] = {
         "hint: use asc or desc after the name of a column: amount desc",
     ),
     "count db.events": (4, "hint: pass catalog= or --catalog to open a table of that name"),
+    "agg events 'count(distinct)'": (3, "error: count() got DISTINCT without a column; hint: write count("),
+    "count 'user_id = 42'": (4, "hint: pass the path of the lake before the condition"),
+    f"count {'x' * 300}": (4, "File name too long"),
     "agg events 'summ(amount)'": (3, "error: unknown function 'summ'; hint: did you mean sum?"),
 }
 
@@ -578,7 +587,7 @@ def call_row(call: str) -> str:
 
 
 def command_row(line: str) -> str:
-    return f"| {code(f'skipstone {line}')} | {code(COMMANDS[line][1])} |\n"
+    return f"| {code(f'skipstone {line}')} | {code(COMMANDS[line][1])} |\n" if len(line) < 200 else ""
 
 
 def test_the_docs_list_these_messages() -> None:

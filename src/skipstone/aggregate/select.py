@@ -173,6 +173,8 @@ def _count(call: _Call) -> Aggregate:
     call.expect(1)
     node = call.args[0]
     if isinstance(node, exp.Distinct):
+        if not node.expressions:
+            raise call.wrong("got DISTINCT without a column")
         return sk.count_distinct(*(call.value(each) for each in node.expressions))
     return sk.count(call.value(node))
 

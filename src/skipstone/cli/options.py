@@ -203,7 +203,7 @@ class SourceOptions:
         """Whether ``lake`` is a table. With a catalog from the environment only, a path is still a path."""
         if self.catalog is not None or self.catalog_property or _is_metadata(lake):
             return True
-        path = any(sign in lake for sign in "/*?[") or lake.endswith(".parquet") or Path(lake).exists()
+        path = any(sign in lake for sign in "/*?[") or lake.endswith(".parquet") or os.path.exists(lake)  # noqa: PTH110
         return bool(os.environ.get(CATALOG_VARIABLE)) and "." in lake and not path
 
     def open_catalog(self, *, make: bool = False) -> Catalog:

@@ -408,6 +408,8 @@ def path_hint(name: str) -> str | None:
         )
     if name.startswith("~"):
         return "write the home directory in full, or use os.path.expanduser"
+    if re.search(r"\s(?:[<>=!]+|in|is|like|between)\s", name, re.IGNORECASE):
+        return "pass the path of the lake before the condition"
     above, last = os.path.split(name.rstrip("/"))
     while above and not os.path.isdir(above):  # noqa: PTH112
         above, last = os.path.split(above)

@@ -75,6 +75,8 @@ def _aligned(to: Arguments, at: int, type: pa.DataType) -> Series:
 
 
 def _coalesce(to: Arguments) -> Series:
+    if not to.types:
+        raise to.unsupported("at least one argument is required")
     type = _common_type(to, list(to.types))
     series = [_aligned(to, at, type) for at in range(len(to.types))]
 

@@ -149,9 +149,13 @@ class RowBinder(Binder):
         return build(Arguments(call, tuple(series), tuple(constants)))
 
 
+_SYNTAX = frozenset({"like", "interval", "lambda", "getfield", "getitem"})
+
+
 def _unknown_function(call: tree.Call, names: Sequence[str]) -> NotExpressibleError:
-    # An operator, or another dialect's function.
-    if call.name in ("like", "interval", "lambda") or not call.name.replace("_", "").isalnum():
+    # Syntax that has no function of its own, or another dialect's function.
+    is_name = call.name.replace("_", "").isalnum() and call.name not in _SYNTAX
+    if not is_name:
         return not_computable(call, "the function is not supported")
     error = not_computable(call, f"unknown function {call.name!r}")
     error.hint = did_you_mean(call.name, names, error.hint or "")

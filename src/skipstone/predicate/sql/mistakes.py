@@ -47,6 +47,9 @@ def parse_error(text: str, error: Exception, dialect: str) -> ParseError:
         wanted = what.removeprefix("Expecting").strip()
         hint = "close the parenthesis" if wanted == ")" else f"add {wanted}"
         return ParseError(f"{wanted} is missing {place}, near {token!r}", hint=hint)
+    if what.startswith("Expected TYPE"):
+        hint = "use a type such as BIGINT, DOUBLE, STRING, DATE or TIMESTAMP"
+        return ParseError(f"unknown type {token!r} {place}", hint=hint)
     if not what.startswith("Invalid expression"):
         return ParseError(f"{what[:1].lower()}{what[1:]} {place}, near {token!r}", hint=_JOIN)
     hint = _hint(before, token + first["end_context"], dialect)
