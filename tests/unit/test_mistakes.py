@@ -329,9 +329,9 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
     ),
     "sk.open('s3:/bucket/events')": (
         lambda: sk.open("s3:/bucket/events"),
-        sk.MissingFileError,
-        "s3:/bucket/events: no such file or directory",
-        "write s3://bucket/events",
+        sk.ReadError,
+        "s3:/bucket/events: URI has one slash after its scheme",
+        "use s3://bucket/events",
     ),
 }
 

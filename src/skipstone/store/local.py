@@ -401,11 +401,8 @@ def open_directory(name: str, *, stay_below_root: bool = False) -> tuple[LocalSt
 
 def path_hint(name: str) -> str | None:
     """The next step for a local path that doesn't exist; None if there is nothing to suggest."""
-    scheme = re.match(r"(s3a?|gs|az|abfss?|https?|file):/*", name)
-    if scheme:
-        return (
-            None if name[scheme.end(1) :].startswith("://") else f"write {scheme[1]}://{name[scheme.end() :]}"
-        )
+    if "://" in name:
+        return None
     if name.startswith("~"):
         return "write the home directory in full, or use os.path.expanduser"
     if re.search(r"\s(?:[<>=!]+|in|is|like|between)\s", name, re.IGNORECASE):
