@@ -364,7 +364,14 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "count db.events": (4, "hint: pass catalog= or --catalog to open a table of that name"),
     "agg events 'count(distinct)'": (3, "error: count() got DISTINCT without a column; hint: write count("),
     "count 'user_id = 42'": (4, "hint: pass the path of the lake before the condition"),
+    "query events -o reports/rows.csv": (1, "No such file or directory; hint: create its directory first"),
+    "tables --catalog-property type=rest": (
+        5,
+        "the default catalog has no uri; hint: add the property uri",
+    ),
     f"count {'x' * 300}": (4, "File name too long"),
+    f"inspect {'x' * 300}": (4, "File name too long"),
+    f"prune {'x' * 300} --where a=1": (4, "File name too long"),
     "agg events 'summ(amount)'": (3, "error: unknown function 'summ'; hint: did you mean sum?"),
 }
 

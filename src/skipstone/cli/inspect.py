@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Annotated
 
 import typer
@@ -91,7 +91,8 @@ def inspect(
 def _is_file(lake: str) -> bool:
     """Whether ``lake`` names one file, by what is there or else by its extension."""
     named = lake.endswith((".parquet", ".parq", ".pq")) and not any(sign in lake for sign in "*?[")
-    return Path(lake).is_file() or (named and not Path(lake).is_dir())
+    # Unlike pathlib's, these accept names that are too long.
+    return os.path.isfile(lake) or (named and not os.path.isdir(lake))  # noqa: PTH112, PTH113
 
 
 @grouped

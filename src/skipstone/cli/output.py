@@ -91,7 +91,7 @@ def guarded() -> Iterator[None]:
 
 def check_file(path: str, instead: str) -> None:
     """Reject a directory; the hint names the commands for one."""
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  (pathlib refuses names that are too long)
         hint = f"pass one of its files, or use {instead} for the directory"
         raise ReadError("path is a directory, not a Parquet file", path=path, hint=hint)
 
@@ -284,7 +284,10 @@ def open_output(output: Path | None, *, force: bool) -> Iterator[RowStream]:
         if isinstance(refused.__cause__, BrokenPipeError):
             raise typer.Exit(int(Exit.OK)) from None
         place = "the output" if output is None else str(output)
-        typer.echo(f"error: can't write {place}: {getattr(refused.__cause__, 'strerror', '')}", err=True)
+        reason = getattr(refused.__cause__, "strerror", "")
+        missing = isinstance(refused.__cause__, FileNotFoundError)
+        hint = "; hint: create its directory first" if missing else ""
+        typer.echo(f"error: can't write {place}: {reason}{hint}", err=True)
         raise typer.Exit(int(Exit.UNEXPECTED)) from None
 
 

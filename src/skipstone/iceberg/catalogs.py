@@ -260,6 +260,9 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
             listed = f"configured catalogs: {_some(known)}" if known else "configure one in ~/.pyiceberg.yaml"
             hint = did_you_mean(name or "", known, f"{listed}; {path}")
             raise UsageError(f"unknown {what.removeprefix('the ')}", hint=hint) from error
+        if "URI missing" in str(error):
+            hint = "add the property uri: uri=... or --catalog-property uri=..."
+            raise UsageError(f"{what} has no uri", hint=hint) from error
         raise UsageError(
             f"can't open {what}: {reason(error)}",
             hint="pass pyiceberg properties, a name in its configuration, or a path such as ./warehouse",

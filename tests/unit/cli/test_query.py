@@ -310,7 +310,8 @@ class TestOutput:
     def test_impossible_places(self, run: Run, hive: Path, tmp_path: Path) -> None:
         done = run("query", hive, "--format", "csv", "--output", tmp_path / "no" / "out.csv")
         assert done.exit_code == Exit.UNEXPECTED
-        assert done.stderr == f"error: can't write {tmp_path}/no/out.csv: No such file or directory\n"
+        reason = "No such file or directory; hint: create its directory first"
+        assert done.stderr == f"error: can't write {tmp_path}/no/out.csv: {reason}\n"
         assert run("query", hive, "--format", "csv", "--output", tmp_path).exit_code == Exit.USAGE
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs devices")
