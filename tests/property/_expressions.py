@@ -240,7 +240,6 @@ instant cast({date} as timestamp)
 instant cast({wall} as timestamp)
 wall    greatest({wall}, {date})
 wall    cast({instant} as timestamp_ntz)
-wall    date_trunc('hour', {wall})
 bool    {int} > {int}
 bool    {double} >= {double}
 bool    {text} < {text}

@@ -96,7 +96,8 @@ def arithmetic(to: Arguments) -> Series:
     if pa.types.is_null(left) or pa.types.is_null(right):
         return apply(to.call, pa.null(), lambda a, _: pa.nulls(len(a)), to.series)
     if not (is_number(left) and is_number(right)):
-        raise to.unsupported(f"{left} {name} {right} is not supported")
+        days = "; write INTERVAL 7 DAYS" if pa.types.is_timestamp(left) and is_number(right) else ""
+        raise to.unsupported(f"{left} {name} {right} is not supported{days}")
     type = common_type(left, right)
     kernel = _CHECKED[name]
     if type is None:

@@ -6,7 +6,9 @@ fields of structs however they are written.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
+import re
 
 import pyarrow as pa
 
@@ -47,6 +49,9 @@ def settle_value(expr: tree.Expr, schema: pa.Schema, *, case_sensitive: bool = T
             column = _field(node, binder)
             if column is not None:
                 return column
+        if isinstance(node, tree.Compare):
+            dates = _dates_of_format(node, binder)
+            return node if dates is None else dates
         if isinstance(node, tree.Call | tree.Cast):
             constant = all(isinstance(child, tree.Literal) for child in node.children())
             return _compute(node, binder) if constant else node
@@ -94,3 +99,42 @@ def _split_at_map(column: tree.Column, binder: Binder) -> tree.Expr:
                 item = tree.Call("getitem" if number == 0 else "getfield", (item, tree.lit(name)))
             return item
     return column
+
+
+# What patterns of whole years, months and days write for years of four digits.
+_DATE_PATTERNS = {
+    "yyyy": r"(\d{4})()()",
+    "yyyy-MM": r"(\d{4})-(\d\d)()",
+    "yyyyMM": r"(\d{4})(\d\d)()",
+    "yyyy-MM-dd": r"(\d{4})-(\d\d)-(\d\d)",
+    "yyyyMMdd": r"(\d{4})(\d\d)(\d\d)",
+}
+
+
+def _dates_of_format(node: tree.Compare, binder: Binder) -> tree.Predicate | None:
+    """``date_format(time, 'yyyy-MM') = '2026-01'`` as a range of dates, which metadata can judge."""
+    match node:
+        case tree.Compare(
+            "=",
+            tree.Call("date_format", (tree.Column(path) as column, tree.Literal(pattern)), zone),
+            tree.Literal(text),
+        ):
+            type, digits = _type_of(path, binder), _DATE_PATTERNS.get(pattern.as_py())
+        case _:
+            return None
+    known = type is not None and (pa.types.is_date32(type) or pa.types.is_timestamp(type))
+    found = re.fullmatch(digits, str(text.as_py()), re.ASCII) if known and digits else None
+    if found is None:
+        return None
+    year, month, day = (int(part) if part else None for part in found.groups())
+    try:
+        first = dt.date(year or 0, month or 1, day or 1)
+        last = (
+            first
+            if day
+            else dt.date(first.year, month or 12, calendar.monthrange(first.year, month or 12)[1])
+        )
+    except ValueError:
+        return None  # no such date: never equal
+    low, high = (tree.Literal(pa.scalar(date, pa.date32()), zone) for date in (first, last))
+    return tree.Between(tree.Cast(column, pa.date32(), zone), low, high)

@@ -48,6 +48,18 @@ SCHEMA = pa.schema(
         ("d > date'2024-01-31' + interval '1' month", "d > '2024-02-29'"),
         ("ts - interval 1 hour > '2026-01-01'", "(ts - INTERVAL '3600' SECOND) > '2026-01-01'"),
         ("ms > 1 / 0", "ms > (1 / 0)"),
+        (
+            "date_format(ts, 'yyyy-MM') = '2024-02'",
+            "cast(ts as date32[day]) BETWEEN '2024-02-01' AND '2024-02-29'",
+        ),
+        ("date_format(d, 'yyyy') = '2024'", "cast(d as date32[day]) BETWEEN '2024-01-01' AND '2024-12-31'"),
+        (
+            "date_format(d, 'yyyyMMdd') = date_format(current_date, 'yyyyMMdd')",
+            "cast(d as date32[day]) BETWEEN '2026-03-31' AND '2026-03-31'",
+        ),
+        ("date_format(ts, 'yyyy-MM') = '2024-2'", "date_format(ts, 'yyyy-MM') = '2024-2'"),
+        ("date_format(ts, 'yyyy-MM') > '2024-02'", "date_format(ts, 'yyyy-MM') > '2024-02'"),
+        ("date_format(ts, 'yyyy-MM-dd') = '2024-02-30'", "date_format(ts, 'yyyy-MM-dd') = '2024-02-30'"),
     ],
 )
 def test_settled_text(text: str, settled: str) -> None:
