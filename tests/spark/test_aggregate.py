@@ -206,7 +206,7 @@ SQL |= {
             "max(year(ts))",
             "count_if(f > 0)",
             "sum(f * 2) filter (where s = 'a')",
-            "sum(case when s = 'b' then dec end)",
+            "sum(case when s = 'b' then dec else 0.5 end)",
         )
     },
     "approx_distinct(zero)": ("count(distinct zero)", sk.approx_distinct("zero")),

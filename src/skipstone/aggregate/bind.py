@@ -5,6 +5,7 @@ To add a function, write its measure in ``states/``, its name in ``functions`` a
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef, Node, NotJudgeable
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate
+from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate, has_calls
 from skipstone.scan.projection import Projection, find_path
 
 _HINT = "use sk.count(), sk.sum(column) or another aggregate function"
@@ -170,6 +171,8 @@ class _Measures:
     types: dict[Path, pa.DataType] = field(default_factory=dict)
     computed: dict[tuple[object, ...], ComputedColumn] = field(default_factory=dict)
     """By the key of the expression."""
+    now: dt.datetime = field(default_factory=partial(dt.datetime.now, dt.UTC))
+    """The current time of all expressions."""
 
     def ref(self, column: str | Expr) -> ColumnRef:
         """Resolve a column, or add the column of an expression."""
@@ -188,6 +191,13 @@ class _Measures:
                 if expr.isidentifier() or (parsed := read_expression(expr)) is None:
                     raise
                 expr = parsed
+        if has_calls(expr):
+            from skipstone.core.filter.constants import read_clock, settle_value
+
+            binder = self.query
+            expr = settle_value(
+                read_clock(expr, self.now), binder.schema, case_sensitive=binder.case_sensitive
+            )
         if isinstance(expr, Column):
             return self.binder.column(expr.path)
         computed = self.computed.get(expr.key())

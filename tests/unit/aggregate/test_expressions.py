@@ -108,7 +108,8 @@ QUESTIONS = [
     ("count(*) filter (where quantity > 40), sum(price) filter (where flag = 'A')", ("region",), None),
     ("sum(case when status = 'open' then 1 else 0 end), count(nullif(flag, 'A'))", ("quantity % 5",), None),
     ("sum(quantity * quantity), avg(weight * 2), stddev(quantity + 1), median(quantity - 1)", (), None),
-    ("count(distinct geo.city), min(upper(geo.city))", ("lower(region)",), None),
+    ("count(distinct geo.city), min(upper(geo['city']))", ("lower(region)",), None),
+    ("count_if(ts < now()), min(ts + interval 1 day)", ("geo['city']",), None),
 ]
 
 
