@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,8 @@ from skipstone.aggregate.functions import Aggregate
 from skipstone.errors import ParseError, did_you_mean
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import SqlReader
-from skipstone.predicate.sql.types import check_dialect, select_list, split_list, zone_info
+from skipstone.predicate.sql.types import check_dialect, select_list, zone_info
+from skipstone.scan.projection import split_columns
 
 
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
@@ -29,8 +30,7 @@ def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[A
     terms = select_list(text, name)
     if not terms:
         raise ParseError("no aggregate functions", hint=f"available: {FORMS}")
-    texts = split_list(text, name)
-    return [_aggregate(*pair, SqlReader(name, tz)) for pair in zip(terms, texts, strict=True)]
+    return [_aggregate(*pair, SqlReader(name, tz)) for pair in _as_written(terms, text, name)]
 
 
 def read_expression(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Expr | None:
@@ -49,7 +49,7 @@ def read_keys(text: str, dialect: str = "spark", tz: str = "UTC") -> dict[str, s
     name = check_dialect(dialect)
     zone_info(tz)
     keys: dict[str, str | tree.Expr] = {}
-    for term, written in zip(select_list(text, name), split_list(text, name), strict=True):
+    for term, written in _as_written(select_list(text, name), text, name):
         value = _expression(term.unalias(), SqlReader(name, tz))
         column = ".".join(value.path) if isinstance(value, tree.Column) else value
         key = term.alias or (column if isinstance(column, str) else " ".join(written.split()))
@@ -57,6 +57,14 @@ def read_keys(text: str, dialect: str = "spark", tz: str = "UTC") -> dict[str, s
             raise ParseError(f"two keys are named {key!r}", hint="rename one with AS")
         keys[key] = column
     return keys
+
+
+def _as_written(terms: Sequence[exp.Expr], text: str, dialect: str) -> Iterator[tuple[exp.Expr, str]]:
+    """The terms of a list with their text."""
+    texts = split_columns(text)
+    if len(texts) != len(terms):  # commas in comments
+        texts = [term.sql(dialect) for term in terms]
+    return zip(terms, texts, strict=True)
 
 
 def _expression(node: exp.Expr, to: SqlReader) -> tree.Expr:

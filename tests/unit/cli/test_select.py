@@ -65,6 +65,7 @@ def test_a_list_with_names() -> None:
         ("sum(x*y)", "sum(x*y)", ["(x * y)"]),
         ("avg( x  *\n(1 - y) )", "avg( x * (1 - y) )", ["(x * (1 - y))"]),
         ("min(upper(s)) as u, ", "u", ["upper(s)"]),
+        ("sum(x * 2) /* a, b */", "SUM(x * 2) /* a, b */", ["(x * 2)"]),
         ("count(distinct x)", "count(distinct x)", ["x"]),
         ("COUNT(DISTINCT s.x, y)", "count(distinct s.x, y)", ["s.x", "y"]),
         ("count_if(x > 1)", "count_if(x > 1)", ["if(x > 1, 1, NULL)"]),

@@ -12,7 +12,6 @@ import decimal
 import functools
 import re
 import zoneinfo
-from itertools import pairwise
 from types import MappingProxyType
 from typing import NoReturn, cast
 
@@ -515,22 +514,6 @@ def select_list(text: str, dialect: str) -> list[exp.Expr]:
         )
         raise ParseError(message, hint="write only the expressions between SELECT and FROM")
     return list(select.expressions)
-
-
-def split_list(text: str, dialect: str) -> list[str]:
-    """Split a SELECT list at its commas, as written; those in parentheses and brackets don't count."""
-    try:
-        tokens = _grammar(dialect)[0].tokenize(text)
-    except Exception as error:  # noqa: BLE001  (as in _statements)
-        raise _parse_error(text, error, dialect) from None
-    commas, depth = [-1], 0
-    for token in tokens:
-        depth += {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1}.get(token.token_type, 0)
-        depth -= {TokenType.R_PAREN: 1, TokenType.R_BRACKET: 1}.get(token.token_type, 0)
-        if token.token_type is TokenType.COMMA and depth == 0:
-            commas.append(token.start)
-    terms = [text[a + 1 : b].strip() for a, b in pairwise([*commas, len(text)])]
-    return [term for term in terms if term]
 
 
 def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]:
