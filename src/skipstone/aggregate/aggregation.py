@@ -279,8 +279,8 @@ class Aggregation(PublicNames):
         return explanation(self.trace, chosen, f"Aggregation of {self.trace.scan.lake}")
 
     def _repr_html_(self) -> str:
+        from skipstone.report.html import html_of
         from skipstone.scan.row_view import answer_tree
-        from skipstone.scan.views import html_of
 
         return html_of(self, lambda self: answer_tree(self.to_arrow(), self.bounds, self.trace))
 

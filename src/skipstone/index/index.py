@@ -485,7 +485,10 @@ class LakeIndex(PublicNames):
         self._snapshot.plans.clear()
 
     def _repr_html_(self) -> str:
-        return self.status()._repr_html_()
+        from skipstone.index.views import status_tree
+        from skipstone.report.html import html_of
+
+        return html_of(self, lambda index: status_tree(index.status()))
 
     def __repr__(self) -> str:
         coverage = self.coverage

@@ -128,7 +128,8 @@ class Lake(PublicNames):
         return f"{type(self).__name__}({self.uri!r}, {plural(len(self.entries), 'file')}, {size:,} bytes)"
 
     def _repr_html_(self) -> str:
-        from skipstone.scan.views import html_of, lake_tree
+        from skipstone.report.html import html_of
+        from skipstone.scan.views import lake_tree
 
         return html_of(self, lake_tree)
 

@@ -453,7 +453,8 @@ class Scan(PublicNames):
         return f"Scan({', '.join([self.lake.uri, *filter(None, parts)])})"
 
     def _repr_html_(self) -> str:
-        from skipstone.scan.views import html_of, preview_tree
+        from skipstone.report.html import html_of
+        from skipstone.scan.views import preview_tree
 
         return html_of(self, preview_tree)
 

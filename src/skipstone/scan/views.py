@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from skipstone.core.judge import Verdict
 from skipstone.report.explain import EVERY_ROW, cause_name, scan_tree
-from skipstone.report.html import to_html
 from skipstone.report.node import (
     MISSING,
     Bar,
@@ -54,8 +53,6 @@ from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_te
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
     from skipstone.scan.scan import Scan
-
-T = TypeVar("T")
 
 _VERDICTS = {Verdict.NONE: "dropped", Verdict.SOME: "kept", Verdict.ALL: "kept whole"}
 _STYLES = {Verdict.NONE: "bad", Verdict.SOME: "kept", Verdict.ALL: "kept"}
@@ -220,15 +217,6 @@ def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
 
 
 # -- notebooks ---------------------------------------------------------------------------------
-
-
-def html_of(shown: T, tree: Callable[[T], ReportNode]) -> str:
-    """Draw something for a notebook; an error is shown, not raised: a cell that only shows must not fail."""
-    try:
-        node = tree(shown)
-    except Exception as error:  # noqa: BLE001
-        node = ReportNode(repr(shown), body=(Text(f"{type(error).__name__}: {error}", "bad"),))
-    return to_html(node)
 
 
 def preview_tree(scan: Scan) -> ReportNode:
