@@ -61,6 +61,8 @@ QUESTIONS: list[dict[str, Any]] = [
     {"where": "id > 4100", "route": "pyarrow", "columns": ["x"]},
     {"where": "id > 4100", "skipping": False},
     {"columns": []},
+    {"where": "id > 4100", "columns": ["id", "x * 2 AS double"]},
+    {"columns": "upper(word) AS word", "limit": 3},
 ]
 
 
