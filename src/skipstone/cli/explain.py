@@ -159,10 +159,11 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
 
 def _spark_use(scan: Scan, cluster: ClusterOptions, route: SparkRoute) -> SparkUse:
     """The route to a session of the cluster, which depends on its cores and time zone."""
-    from skipstone.spark.frames import route_of, stored_spark_schema
-
     plan = scan.plan()
     with steps("starting Spark"), cluster.session() as session:
+        # After the session, whose error names the extra that installs PySpark.
+        from skipstone.spark.frames import route_of, stored_spark_schema
+
         return route_of(plan, session, route.value, stored=stored_spark_schema(scan.lake)).use
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, Writ
 from skipstone.engine.arrow_types import to_stored_batch
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
+from skipstone.iceberg.catalogs import check_installed
 from skipstone.lake.append import Append, Lease
 from skipstone.parquet.write.files import WrittenFile, sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout
@@ -59,6 +60,7 @@ class WrittenFiles(WriterCommitMessage):
 def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
     """Return the writer of a batch: to a table if there is a catalog option, else to a directory."""
     if CATALOG in options:
+        check_installed()
         from skipstone.spark.table_sink import TableWriter
 
         return TableWriter(options, schema, overwrite)
