@@ -22,6 +22,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("module", modules())
 def test_examples_run(module: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(lake)
+    monkeypatch.setenv("SKIPSTONE_ENGINE", "local")
     for test in examples(module, spark=False):
         run(test)
 

@@ -23,6 +23,8 @@ def test_snippets_run(
     page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: dict[str, str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # What is given as Spark's runs on Spark, the rest needn't.
+    monkeypatch.setenv("SKIPSTONE_ENGINE", "local")
     write_events(tmp_path)
     names = namespace(tmp_path)
     if page == "docs/ingest.md":

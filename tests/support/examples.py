@@ -16,7 +16,7 @@ import skipstone as sk
 
 SOURCE = Path(sk.__file__).parent
 # Objects whose examples run on Spark.
-ON_SPARK = {"ingest", "ingest_new", "spark", "register", "IngestReport", "PipelineReport"}
+ON_SPARK = {"spark", "register"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
