@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from skipstone.errors import ConflictError, JobError, ReadError, SchemaError, SkipstoneError, UsageError
+from skipstone.errors import ConflictError, FileError, ReadError, SchemaError, SkipstoneError, UsageError
 from skipstone.write import frame as frame_module
 from tests.spark.test_ingest import files, staged
 
@@ -48,7 +48,7 @@ def test_only_what_is_new(spark: SparkSession, source: Path, tmp_path: Path) -> 
     assert (report.new, report.already_ingested, report.changed, report.rows) == (4, 0, (), 400)
     assert told == [(0, 1)]
     assert ids(lake) == list(range(400))
-    assert sk.open(lake).schema.field("id").type == pa.int32()
+    assert sk.open(lake).schema.field("id").type == pa.int64()
     report = sk.ingest_new(source, lake, session=spark)
     assert (report.new, report.already_ingested, report.batches) == (0, 4, ())
     assert str(report) == "nothing to do: 4 files already ingested"
@@ -76,7 +76,7 @@ def test_names_that_are_odd(spark: SparkSession, tmp_path: Path) -> None:
     names = ["a b.csv", "50%.csv", "x{1,2}.csv", "[z]*.csv", "a,b.csv", "q?.csv", "h#1.csv", "day=1/ü.csv"]
     for n, name in enumerate(names):
         csv(root / name, range(n, n + 1))
-    report = sk.ingest_new(str(root) + "/", tmp_path / "lake", session=spark)
+    report = sk.ingest_new(str(root) + "/", tmp_path / "lake", session=spark, evolve=True)
     assert (report.new, report.rows) == (8, 8)
     assert ids(tmp_path / "lake") == list(range(8))
     assert sk.ingest_new(root, tmp_path / "lake", session=spark).already_ingested == 8
@@ -127,17 +127,16 @@ def test_json_with_new_fields(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("id,name\n5,a\n6,b,c,d\n", "malformed"),
-        ("id,name\n5,a\nx6,b\n", "malformed"),
-        ("name,id\nx,5\n", "header"),
+        ("id,name\n5,a\n6,b,c,d\n", r"b\.csv, line 3: expected 2 columns, got 4"),
+        ("id,name\n5,a\nx6,b\n", r"b\.csv, line 3, column id: 'x6' is not a valid int64"),
     ],
-    ids=["columns", "type", "header"],
+    ids=["columns", "type"],
 )
 def test_a_line_that_can_t_be_read(spark: SparkSession, tmp_path: Path, text: str, problem: str) -> None:
     root, lake = tmp_path / "in", tmp_path / "lake"
     csv(root / "a.csv", range(3))
     (root / "b.csv").write_text(text)
-    with pytest.raises(JobError, match=rf"(?is)(b\.csv.*{problem})|({problem}.*b\.csv)"):
+    with pytest.raises(FileError, match=problem):
         sk.ingest_new(root, lake, schema="id long, name string", session=spark)
     assert files(lake) == staged(lake) == []
     (root / "b.csv").write_text("id,name\n3,n\n")
@@ -158,7 +157,7 @@ def test_a_run_that_fails_is_resumed(spark: SparkSession, source: Path, tmp_path
         "on_batch": lambda *batch: batches.append(batch),
         "index": False,
     }
-    with pytest.raises(JobError, match=r"2\.csv"):
+    with pytest.raises(FileError, match=r"2\.csv, line 102: expected 2 columns, got 4"):
         sk.ingest_new(source, lake, **options)
     assert batches == [(0, 4), (1, 4), (2, 4)]
     assert ids(lake) == list(range(200))
@@ -214,7 +213,7 @@ def test_two_runs_at_once_take_nothing_twice(
 
 def test_files_that_spark_would_leave_out(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     """They would be noted as taken in."""
-    with pytest.raises(UsageError, match=r"Spark reads only 1 of 4 files \(remove read_options"):
+    with pytest.raises(UsageError, match=r"unknown read option 'pathGlobFilter' of csv files"):
         sk.ingest_new(source, tmp_path / "lake", read_options={"pathGlobFilter": "0*"}, session=spark)
     root = tmp_path / "parquet"
     root.mkdir()
@@ -224,7 +223,7 @@ def test_files_that_spark_would_leave_out(spark: SparkSession, source: Path, tmp
     (root / "b.parquet").write_bytes(body)
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     try:
-        with pytest.raises(JobError):
+        with pytest.raises(FileError, match=r"b\.parquet"):
             sk.ingest_new(root, tmp_path / "lake", session=spark)
     finally:
         spark.conf.unset("spark.sql.files.ignoreCorruptFiles")

@@ -174,8 +174,8 @@ def ingest(
         _source(
             "--schema",
             metavar="DDL",
-            help="Columns in Spark's DDL: 'id long, name string'. Default: as in the files; "
-            "inferred for csv and json.",
+            help="Columns to read and their types: 'id long, name string'. Default: those of the files; "
+            "types of csv and json are inferred.",
         ),
     ] = None,
     read_option: Annotated[
@@ -183,7 +183,7 @@ def ingest(
         _source(
             "--read-option",
             metavar="KEY=VALUE",
-            help="Option of Spark's reader, such as sep=';'; repeatable.",
+            help="Option of CSV files, such as sep=';' or header=false; repeatable.",
         ),
     ] = None,
     batch_size: Annotated[

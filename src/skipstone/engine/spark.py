@@ -293,15 +293,33 @@ def _attempt(work: bytes) -> Callable[[bytes], bytes]:
     def attempt(payload: bytes) -> bytes:
         from pyspark import cloudpickle
 
-        try:
+        with _errors_in_messages():
             result = pickle.loads(work)(pickle.loads(payload))  # noqa: S301
-        except SkipstoneError as error:
-            body = base64.b64encode(cloudpickle.dumps(error)).decode()  # type: ignore[no-untyped-call]
-            raise _RemoteError(f"{_MARK}{body}; {error}") from error
         dumped: bytes = cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
         return dumped
 
     return attempt
+
+
+def with_errors(work: _Batches) -> _Batches:
+    """Wrap a function for ``mapInArrow``, so that its SkipstoneErrors are raised again on the driver."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with _errors_in_messages():
+            yield from work(batches)
+
+    return run
+
+
+@contextmanager
+def _errors_in_messages() -> Iterator[None]:
+    from pyspark import cloudpickle
+
+    try:
+        yield
+    except SkipstoneError as error:
+        body = base64.b64encode(cloudpickle.dumps(error)).decode()  # type: ignore[no-untyped-call]
+        raise _RemoteError(f"{_MARK}{body}; {error}") from error
 
 
 def _batches(attempt: Callable[[bytes], bytes]) -> _Batches:

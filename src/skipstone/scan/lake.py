@@ -498,6 +498,11 @@ def _restored(cls: type[L], snapshot: Any, index_root: Store | None, changed: bo
     return lake
 
 
+def lake_of(snapshot: Snapshot) -> Lake:
+    """Return the lake of a snapshot."""
+    return _restored(Lake, snapshot, None)
+
+
 def _check_apart(lake: Store, root: Store | None) -> None:
     """Refuse an index directory whose files would be read as data of the lake."""
     if root is None or not f"{root.uri}/".startswith(f"{lake.uri}/"):

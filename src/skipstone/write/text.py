@@ -1,0 +1,571 @@
+"""CSV and newline-delimited JSON as Arrow batches: types of a file, and its rows in a schema.
+
+Columns are matched by name; a column that a file lacks is NULL. Errors name the line and the column.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import decimal
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.domain.keys import is_binary, is_text
+from skipstone.errors import CorruptFileError, SchemaError, UsageError
+
+Open = Callable[[], Any]
+"""Opens a file from its beginning, as a binary file object without compression."""
+_BLOCK: Final = 8 * 2**20
+_DECIMAL: Final = pa.decimal128(38, 0)
+_INSTANT: Final = pa.timestamp("us", "UTC")
+_CLOCK: Final = pa.timestamp("us")
+
+
+# -- options -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """How a CSV file is written."""
+
+    separator: str = ","
+    header: bool = True
+    quote: str = '"'
+    escape: str = ""
+    null: str = ""
+    encoding: str = "utf-8"
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, tabs: bool = False) -> CsvFormat:
+        """Read options named as in Spark; values in quotes may always contain line breaks."""
+        named = {name.lower(): str(value) for name, value in options.items()}
+        found = cls(
+            separator=named.get("sep", named.get("delimiter", "\t" if tabs else ",")).replace("\\t", "\t"),
+            header=named.get("header", "true").lower() == "true",
+            quote=named.get("quote", '"'),
+            escape=named.get("escape", ""),
+            null=named.get("nullvalue", ""),
+            encoding=named.get("encoding", "utf-8"),
+        )
+        for name, value in (("sep", found.separator), ("quote", found.quote), ("escape", found.escape)):
+            if len(value) > 1 or (name == "sep" and not value):
+                raise UsageError(f"read option {name} must be one character, got {value!r}")
+        return found
+
+
+# -- inferred types ----------------------------------------------------------------------------
+
+
+def widen(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """Return the type of a column with inferred types ``a`` and ``b``; text if nothing else holds both."""
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    if pa.types.is_struct(a) and pa.types.is_struct(b):
+        left, right = ({field.name: field.type for field in type.fields} for type in (a, b))
+        return pa.struct(_united(left, right))
+    if pa.types.is_list(a) and pa.types.is_list(b):
+        return pa.list_(widen(a.value_type, b.value_type))
+    both = {a, b}
+    for wider, narrower in _WIDER:
+        if wider in both and both <= {wider, *narrower}:
+            return wider
+    return pa.string()
+
+
+_WIDER: Final = (
+    (pa.float64(), (pa.int64(), _DECIMAL)),
+    (_DECIMAL, (pa.int64(),)),
+    (_CLOCK, (pa.date32(),)),
+)
+
+
+def _united(a: dict[str, pa.DataType], b: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
+    return {name: widen(a.get(name, pa.null()), b.get(name, pa.null())) for name in a | b}
+
+
+def unite(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Unite the inferred schemas of files; columns without values are text."""
+    types: dict[str, pa.DataType] = {}
+    for schema in schemas:
+        types = _united(types, dict(zip(schema.names, schema.types, strict=True)))
+    stored = {name: _storable(type) for name, type in types.items()}
+    return pa.schema([(name, type) for name, type in stored.items() if type is not None])
+
+
+def _storable(type: pa.DataType) -> pa.DataType | None:
+    """Replace unknown types by text; None for an object without fields, which no file can store."""
+    if pa.types.is_null(type):
+        return pa.string()
+    if pa.types.is_list(type):
+        item = _storable(type.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_struct(type):
+        fields = {field.name: _storable(field.type) for field in type.fields}
+        kept = [(name, type) for name, type in fields.items() if type is not None]
+        return pa.struct(kept) if kept else None
+    return type
+
+
+# -- text to values ----------------------------------------------------------------------------
+
+_ZONED: Final = r"\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+
+
+def _parse(texts: pa.Array, type: pa.DataType) -> pa.Array:
+    """Convert strings to times, as Spark does; a time without an offset is in UTC."""
+    if not pa.types.is_timestamp(type):
+        return texts.cast(type)
+    if type.tz is None:
+        return texts.cast(type)
+    zoned = pc.match_substring_regex(texts, _ZONED)
+    none = pa.scalar(None, pa.string())
+    with_offset = pc.if_else(zoned, texts, none).cast(pa.timestamp(type.unit, "UTC"))
+    without = pc.if_else(zoned, none, texts).cast(pa.timestamp(type.unit))
+    return pc.coalesce(with_offset, without.cast(pa.timestamp(type.unit, "UTC"))).cast(type)
+
+
+def _first_invalid(texts: pa.Array, type: pa.DataType) -> int:
+    """Return the position of the first string that isn't a value of a type; one is not."""
+    start, stop = 0, len(texts)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            _parse(texts.slice(start, middle - start), type)
+            start = middle
+        except pa.ArrowInvalid:
+            stop = middle
+    return start
+
+
+# -- CSV ---------------------------------------------------------------------------------------
+
+
+_ENCODING: Final = "pass the encoding of the files as a read option, such as encoding=latin1"
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """One CSV file."""
+
+    path: str
+    open: Open
+    format: CsvFormat
+
+    def names(self) -> list[str]:
+        """Return the names in the header; a column without a name is called as in Spark, ``_c0``."""
+        return self._header()[0]
+
+    def _header(self) -> tuple[list[str], int]:
+        """Names, and the number of lines up to the header."""
+        for lines, (_, cells) in enumerate(self._python_rows(), 1):
+            if not cells:
+                continue
+            if not all(name.isprintable() or name.isascii() for name in cells):
+                raise CorruptFileError(
+                    f"header is not {self.format.encoding}", path=self.path, unit="line 1", hint=_ENCODING
+                )
+            return [name or f"_c{at}" for at, name in enumerate(cells)], lines
+        return [], 0
+
+    def _python_rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield all rows, with the number of the last line of each."""
+        form = self.format
+        encoding = "utf-8-sig" if form.encoding.lower().replace("-", "") == "utf8" else form.encoding
+        try:
+            text = io.TextIOWrapper(
+                io.BufferedReader(self.open()), encoding, errors="surrogateescape", newline=""
+            )
+            csv.field_size_limit(2**31 - 1)
+            rows = csv.reader(
+                text,
+                delimiter=form.separator,
+                quotechar=form.quote or None,
+                escapechar=form.escape or None,
+                quoting=csv.QUOTE_MINIMAL if form.quote else csv.QUOTE_NONE,
+            )
+            for row in rows:
+                yield rows.line_num, row
+        except LookupError as error:
+            raise UsageError(f"unknown encoding {form.encoding!r}", hint=_ENCODING) from error
+        except (UnicodeError, csv.Error) as error:
+            raise CorruptFileError(str(error), path=self.path, hint=_ENCODING) from error
+
+    def infer(self, known: frozenset[str] = frozenset()) -> pa.Schema:
+        """Return the type that holds all values of each column; columns of known types are text."""
+        names = self.names()
+        types: dict[str, pa.DataType] = dict.fromkeys(names, pa.null())
+        texts = [name for name in names if name in known]
+        types |= dict.fromkeys(texts, pa.string())
+        if len(texts) == len(types):
+            return pa.schema(list(types.items()))
+        for batch in self.read(pa.schema([(name, pa.string()) for name in types if name not in known])):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if types[name] != pa.string():
+                    types[name] = widen(types[name], _infer(column))
+        return pa.schema(list(types.items()))
+
+    def read(self, schema: pa.Schema, *, by_position: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in a schema; columns that it lacks are left out."""
+        import pyarrow.csv as pc_csv
+
+        names, lines = (schema.names, 0) if by_position else self._header()
+        if not names:
+            return
+        places = _places(names, schema, self.path)
+        # Columns are read by position: names may occur twice.
+        labels = [str(at) for at in range(len(names))]
+        wanted = [str(at) for at in places if at is not None]
+        types = {label: _csv_type(field.type) for label, field in _pairs(places, schema)}
+        if not wanted:
+            # A file without any of the columns has as many rows as its first column.
+            wanted, types = labels[:1], {labels[0]: pa.string()}
+        form = self.format
+        try:
+            reader = pc_csv.open_csv(
+                self.open(),
+                pc_csv.ReadOptions(
+                    use_threads=False,
+                    block_size=_BLOCK,
+                    column_names=labels,
+                    skip_rows_after_names=lines,
+                    encoding=form.encoding,
+                ),
+                pc_csv.ParseOptions(
+                    delimiter=form.separator,
+                    quote_char=form.quote or False,
+                    escape_char=form.escape or False,
+                    newlines_in_values=True,
+                ),
+                pc_csv.ConvertOptions(
+                    null_values=sorted({"", form.null}),
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    include_columns=wanted,
+                    column_types=types,
+                ),
+            )
+            done = 0
+            for batch in reader:
+                yield self._convert(batch, schema, places, lines + done)
+                done += batch.num_rows
+        except pa.ArrowInvalid as error:
+            self._explain(str(error), schema, places)
+
+    def _convert(
+        self, batch: pa.RecordBatch, schema: pa.Schema, places: Sequence[int | None], above: int
+    ) -> pa.RecordBatch:
+        arrays = []
+        for place, field in zip(places, schema, strict=True):
+            array = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(str(place))
+            if array.type != field.type:
+                try:
+                    array = _parse(array, field.type)
+                except pa.ArrowInvalid:
+                    at = _first_invalid(array, field.type)
+                    raise self._bad_value(above + at + 1, field, array[at].as_py()) from None
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _explain(self, message: str, schema: pa.Schema, places: Sequence[int | None]) -> NoReturn:
+        """Raise the error that names the line and the column of pyarrow's message."""
+        row = re.search(r"Row #(\d+)", message)
+        column = re.search(r"CSV column #(\d+)", message)
+        value = re.search(r"invalid value '(.*)'$", message, re.DOTALL)
+        if row and column:
+            field = schema.field(places.index(int(column[1])))
+            raise self._bad_value(int(row[1]), field, value[1] if value else None, message)
+        unit = None if row is None else self._line(int(row[1]))
+        if "straddl" in message:
+            message = f"a row is longer than {_BLOCK:,} bytes, or a quote is not closed"
+        elif "Expected" in message:
+            message = message[message.index("Expected") :].replace("Expected", "expected", 1)
+        hint = "fix or remove the line; if values contain separators, quote them"
+        raise CorruptFileError(message, path=self.path, unit=unit, hint=hint)
+
+    def _bad_value(self, row: int, field: pa.Field, value: str | None, message: str = "") -> SchemaError:
+        line = self._line(row)
+        shown = f"{value!r} is not a valid {field.type}" if value is not None else message.rpartition(": ")[2]
+        hint = f'fix the value, or read the column as text: schema="{field.name} string, …"'
+        if "UTF8" in message:
+            hint = _ENCODING
+        return SchemaError(shown, path=self.path, unit=line, column=field.name, hint=hint)
+
+    def _line(self, row: int) -> str:
+        """Name the line on which a row begins; rows are counted from the header, blank lines are not rows."""
+        before = 0
+        rows = ((line, cells) for line, cells in self._python_rows() if cells)
+        for line, _ in islice(rows, row - 1, row):
+            before = line
+        return f"line {before}"
+
+
+def _places(names: Sequence[str], schema: pa.Schema, path: str) -> list[int | None]:
+    """Return the position of each column of a schema in a file."""
+    for name in schema.names:
+        if names.count(name) > 1:
+            raise SchemaError("two columns have this name", path=path, column=name, hint="rename one of them")
+    return [names.index(name) if name in names else None for name in schema.names]
+
+
+def _pairs(places: Sequence[int | None], schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
+    for place, field in zip(places, schema, strict=True):
+        if place is not None:
+            yield str(place), field
+
+
+def _csv_type(type: pa.DataType) -> pa.DataType:
+    """Return the type that pyarrow reads directly: text for times in a zone, which may lack an offset."""
+    return pa.string() if pa.types.is_timestamp(type) and type.tz is not None else type
+
+
+def check_csv_types(schema: pa.Schema) -> None:
+    """Refuse types that CSV files have no values of."""
+    for field in schema:
+        if pa.types.is_nested(field.type):
+            hint = "read the column as string"
+            raise UsageError(f"CSV files have no values of type {field.type}", column=field.name, hint=hint)
+
+
+_LADDER: Final = (pa.int64(), _DECIMAL, pa.float64(), pa.date32(), _CLOCK, _INSTANT)
+_BOOLEANS: Final = pa.array(["true", "false", "TRUE", "FALSE", "True", "False"])
+_TEXT_NUMBER: Final = r"^[+-]?0[0-9xX]"
+_WHOLE: Final = r"^[+-]?[0-9]+$"
+
+
+def _infer(texts: pa.Array) -> pa.DataType:
+    """Return the first type that all strings can be converted to."""
+    texts = texts.drop_null()
+    if not len(texts):
+        return pa.null()
+    if pc.all(pc.is_in(texts, _BOOLEANS)).as_py():
+        return pa.bool_()
+    # Codes with leading zeros, such as zip codes, are not numbers.
+    if pc.any(pc.match_substring_regex(texts, _TEXT_NUMBER)).as_py():
+        return pa.string()
+    for type in _LADDER:
+        if type == _DECIMAL and not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
+            continue
+        try:
+            texts.cast(type)
+        except pa.ArrowInvalid:
+            continue
+        return type
+    return pa.string()
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """One file of JSON objects, one per line."""
+
+    path: str
+    open: Open
+
+    def infer(self) -> pa.Schema:
+        """Return the type that holds all values of each field; strings stay text."""
+        import pyarrow.json as pj
+
+        found: pa.DataType = pa.struct([])
+        for line, block in self._blocks():
+            try:
+                table = pj.read_json(pa.BufferReader(block), _json_options(block))
+                large = any(_has_large_numbers(column) for column in table.columns)
+                type = None if large else _untimed(pa.struct(list(table.schema)))
+            except pa.ArrowInvalid:
+                type = None
+            if type is None:
+                rows = [_json_type(row) for _, row in self._objects(line, block)]
+                type = reduce(widen, rows, pa.struct([]))
+            found = widen(found, type)
+        return pa.schema(list(found.fields))
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in a schema; fields that it lacks are left out."""
+        for line, block in self._blocks():
+            batch = self._read_fast(block, schema)
+            yield self._read_slowly(line, block, schema) if batch is None else batch
+
+    def _read_fast(self, block: bytes, schema: pa.Schema) -> pa.RecordBatch | None:
+        """Read a block by pyarrow; None if it has values that pyarrow can't convert."""
+        import pyarrow.json as pj
+
+        direct = pa.schema([field.with_type(_json_carrier(field.type)) for field in schema])
+        if not len(schema) or any(_needs_python(type) for type in direct.types):
+            return None
+        how = pj.ParseOptions(explicit_schema=direct, unexpected_field_behavior="ignore")
+        try:
+            table = pj.read_json(pa.BufferReader(block), _json_options(block), how).combine_chunks()
+            columns = [table.column(name).combine_chunks() for name in schema.names]
+            arrays = [
+                array if array.type == field.type else _parse(array, field.type)
+                for array, field in zip(columns, schema, strict=True)
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _read_slowly(self, line: int, block: bytes, schema: pa.Schema) -> pa.RecordBatch:
+        """Read a block line by line: maps, numbers as text, and the place of an error."""
+        rows: list[list[Any]] = []
+        for number, row in self._objects(line, block):
+            try:
+                rows.append([_json_value(row.get(field.name), field.type, field.name) for field in schema])
+            except _InvalidValue as error:
+                shown = json.dumps(error.value, default=str)
+                raise SchemaError(
+                    f"{shown} is not a valid {error.type}",
+                    path=self.path,
+                    unit=f"line {number}",
+                    column=error.column,
+                    hint="fix the value, or pass schema= with another type for the column, such as string",
+                ) from None
+        columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+        arrays = [pa.array(list(values), type) for values, type in zip(columns, schema.types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield blocks of whole lines, with the number of the first line of each."""
+        line, rest = 1, b""
+        stream = self.open()
+        while data := stream.read(_BLOCK):
+            whole, newline, end = data.rpartition(b"\n")
+            if not newline:
+                rest += data
+                continue
+            block = b"".join((rest, whole, newline))
+            yield line, block
+            line, rest = line + block.count(b"\n"), end
+        if rest.strip():
+            yield line, rest
+
+    def _objects(self, line: int, block: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, text in enumerate(block.split(b"\n"), line):
+            if not text.strip():
+                continue
+            unit = f"line {number}"
+            try:
+                row = json.loads(text, parse_float=decimal.Decimal)
+            except ValueError as error:
+                hint = "write one JSON object per line; for an array or indented objects, run jq -c '.[]'"
+                raise CorruptFileError(
+                    f"not a JSON object: {error}", path=self.path, unit=unit, hint=hint
+                ) from None
+            if not isinstance(row, dict):
+                hint = "write one JSON object per line: run jq -c '.[]' on an array"
+                problem = f"line is a JSON {'array' if isinstance(row, list) else 'value'}, not an object"
+                raise CorruptFileError(problem, path=self.path, unit=unit, hint=hint)
+            yield number, row
+
+
+def _json_options(block: bytes) -> Any:
+    import pyarrow.json as pj
+
+    return pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+
+
+def _untimed(type: pa.DataType) -> pa.DataType:
+    """Replace times, which pyarrow infers from strings, by text."""
+    if pa.types.is_struct(type):
+        return pa.struct([(field.name, _untimed(field.type)) for field in type.fields])
+    if pa.types.is_list(type):
+        return pa.list_(_untimed(type.value_type))
+    return pa.string() if pa.types.is_temporal(type) else type
+
+
+def _has_large_numbers(column: pa.ChunkedArray) -> bool:
+    """Whether a column has numbers that pyarrow may have rounded, or nested numbers."""
+    if pa.types.is_nested(column.type):
+        return False
+    return pa.types.is_float64(column.type) and bool(
+        pc.any(pc.greater_equal(pc.abs(column), 2.0**53)).as_py()
+    )
+
+
+def _json_type(value: Any) -> pa.DataType:
+    if value is None:
+        return pa.null()
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, int):
+        if -(2**63) <= value < 2**63:
+            return pa.int64()
+        return _DECIMAL if abs(value) < 10**38 else pa.float64()
+    if isinstance(value, decimal.Decimal | float):
+        return pa.float64()
+    if isinstance(value, list):
+        return pa.list_(reduce(widen, map(_json_type, value), pa.null()))
+    if isinstance(value, dict):
+        return pa.struct([(name, _json_type(one)) for name, one in value.items()])
+    return pa.string()
+
+
+def _json_carrier(type: pa.DataType) -> pa.DataType:
+    """Return the type that pyarrow reads directly: text for dates and times."""
+    return pa.string() if pa.types.is_temporal(type) else type
+
+
+def _needs_python(type: pa.DataType) -> bool:
+    """Whether a type has parts that pyarrow's JSON reader can't convert, or not by Spark's rules."""
+    if pa.types.is_map(type) or pa.types.is_temporal(type) or is_binary(type):
+        return True
+    return any(_needs_python(type.field(at).type) for at in range(type.num_fields))
+
+
+class _InvalidValue(Exception):
+    def __init__(self, value: Any, type: pa.DataType, column: str) -> None:
+        super().__init__(column)
+        self.value, self.type, self.column = value, type, column
+
+
+def _json_value(value: Any, type: pa.DataType, column: str) -> Any:
+    """Convert a JSON value to what pyarrow makes a value of a type from."""
+    if value is None:
+        return None
+    if is_text(type):
+        return value if isinstance(value, str) else json.dumps(value, default=_number, ensure_ascii=False)
+    if pa.types.is_struct(type) and isinstance(value, dict):
+        return {f.name: _json_value(value.get(f.name), f.type, f"{column}.{f.name}") for f in type.fields}
+    if pa.types.is_map(type) and isinstance(value, dict):
+        inside = f"{column}.value"
+        return [(key, _json_value(item, type.item_type, inside)) for key, item in value.items()]
+    if isinstance(type, pa.ListType | pa.LargeListType) and isinstance(value, list):
+        return [_json_value(item, type.value_type, f"{column}.element") for item in value]
+    try:
+        return _json_scalar(value, type)
+    except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
+        raise _InvalidValue(value, type, column) from None
+
+
+def _json_scalar(value: Any, type: pa.DataType) -> Any:
+    if pa.types.is_boolean(type) and isinstance(value, bool):
+        return value
+    number = isinstance(value, int | decimal.Decimal) and not isinstance(value, bool)
+    if pa.types.is_integer(type) and number and value == int(value):
+        return pa.scalar(int(value), type).as_py()
+    if pa.types.is_floating(type) and (number or value in ("NaN", "Infinity", "-Infinity", "+Infinity")):
+        return float(value)
+    if pa.types.is_decimal(type) and (number or isinstance(value, str)):
+        return pa.scalar(decimal.Decimal(value), type).as_py()
+    if pa.types.is_temporal(type) and isinstance(value, str):
+        return _parse(pa.array([value]), type)[0].as_py()
+    if is_binary(type) and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    raise TypeError(type)
+
+
+def _number(value: decimal.Decimal) -> float:
+    return float(value)
