@@ -196,7 +196,14 @@ class _Package(types.ModuleType):
         if name not in __all__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         # Not ``from skipstone import api``, which would call this method for ``api``.
-        value = getattr(importlib.import_module("skipstone.api"), name)
+        try:
+            value = getattr(importlib.import_module("skipstone.api"), name)
+        except ModuleNotFoundError as error:
+            from skipstone.errors import EXTRAS, require
+
+            # Names of tables need pyiceberg.
+            require(*{str(error.name).partition(".")[0]} & EXTRAS.keys())
+            raise
         super().__setattr__(name, value)
         return value
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from skipstone.errors import MissingFileError, ReadError, UsageError
+from skipstone.errors import MissingFileError, ReadError, UsageError, require
 from skipstone.errors import __all__ as error_names
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def register(session: SparkSession) -> None:
         >>> session.read.format("skipstone").load(sk.open("events").uri).count()
         1000
     """
+    require("pyspark")
     from skipstone.spark.source import SkipstoneSource
 
     session.dataSource.register(SkipstoneSource)

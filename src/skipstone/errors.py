@@ -25,9 +25,10 @@ Each error has ``path``, ``unit``, ``column`` and ``hint`` (the next step), or N
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 __all__ = [
     "ChangedFileError",
@@ -306,3 +307,34 @@ class JobError(SkipstoneError):
 
 class RowSetError(SkipstoneError):
     """Row sets of different files, or rows outside the file."""
+
+
+EXTRAS: Final = {
+    "datafusion": ("DataFusion", "engines"),
+    "duckdb": ("DuckDB", "engines"),
+    "pandas": ("pandas", "engines"),
+    "polars": ("Polars", "engines"),
+    "pyiceberg": ("pyiceberg", "iceberg"),
+    "pyspark": ("PySpark", "spark"),
+    "sqlalchemy": ("SQLAlchemy", "iceberg"),
+    "zstandard": ("zstandard", "iceberg"),
+}
+"""Libraries that the base install lacks: their names, and the extras that install them."""
+
+
+def require(*modules: str, instead: str = "") -> None:
+    """Raise an error that names the extra of the first library that can't be imported.
+
+    Args:
+        modules: Libraries of the optional extras.
+        instead: What to do without the library.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            name, extra = EXTRAS[module]
+            absent = isinstance(error, ModuleNotFoundError) and error.name == module
+            problem = f"{name} is not installed" if absent else f"{name} can't be imported: {error}"
+            hint = f"run pip install 'skipstone[{extra}]'{f', or {instead}' if instead else ''}"
+            raise UsageError(problem, hint=hint) from error

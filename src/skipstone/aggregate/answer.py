@@ -17,7 +17,7 @@ from skipstone.aggregate.states.state import RowSelection
 from skipstone.aggregate.statistics import column_facts
 from skipstone.core.domain.keys import from_key
 from skipstone.core.evidence import hull, unbounded
-from skipstone.errors import TypeMismatchError, UsageError
+from skipstone.errors import TypeMismatchError, UsageError, require
 from skipstone.scan.projection import Projection
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Answer:
 
     def to_polars(self) -> pl.DataFrame:
         """Return the result as a Polars DataFrame."""
+        require("polars")
         import polars as pl
 
         for field in self._table.schema:
@@ -83,6 +84,7 @@ class Answer:
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Return the result as a pandas DataFrame; ``options`` are passed to pyarrow."""
+        require("pandas")
         return self._table.to_pandas(**options)
 
     def __getitem__(self, name: str) -> Any:

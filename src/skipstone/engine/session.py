@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import JobError, UsageError
+from skipstone.errors import JobError, UsageError, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,11 +161,7 @@ def parallelism_of(session: SparkSession) -> int:
 
 def require_pyspark() -> None:
     """Raise an error if PySpark is not installed."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        hint = "run pip install 'skipstone[spark]', or use engine=\"local\""
-        raise UsageError("PySpark is not installed", hint=hint) from error
+    require("pyspark", instead='use engine="local"')
 
 
 def _require_java() -> None:

@@ -9,7 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, did_you_mean, scrub
+from skipstone.errors import (
+    CorruptFileError,
+    ReadError,
+    SkipstoneError,
+    UsageError,
+    did_you_mean,
+    require,
+    scrub,
+)
 from skipstone.lake.files import Files
 from skipstone.store.absolute import AbsoluteStore, local_name
 from skipstone.store.local import make_directories
@@ -210,6 +218,7 @@ _NOT_IN_LOCATION = frozenset("?#\n\r\t")
 
 
 def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> Catalog:
+    require("sqlalchemy")
     from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy.engine import URL
     from sqlalchemy.exc import SQLAlchemyError
@@ -309,11 +318,8 @@ def _some(names: list[str]) -> str:
 
 
 def check_installed() -> None:
-    """Raise if pyiceberg is not installed."""
-    try:
-        import pyiceberg  # noqa: F401
-    except ImportError as error:
-        raise UsageError("Iceberg tables need pyiceberg", hint="pip install 'skipstone[iceberg]'") from error
+    """Raise if the libraries of the extra for Iceberg are not installed."""
+    require("pyiceberg", "zstandard")
 
 
 def reason(error: Exception) -> str:

@@ -19,7 +19,7 @@ from typing import Literal as Choice
 
 import pyarrow as pa
 
-from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError
+from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError, require
 from skipstone.predicate.values import preview, structure_key, to_scalar, value_array
 
 if TYPE_CHECKING:
@@ -347,6 +347,7 @@ class Predicate(Expr):
     @_wrap_errors
     def to_polars(self) -> pl.Expr:
         """Convert to a Polars expression."""
+        require("polars")
         from skipstone.predicate.polars import to_polars
 
         return to_polars(self)
@@ -354,6 +355,7 @@ class Predicate(Expr):
     @_wrap_errors
     def to_iceberg(self) -> pyiceberg.expressions.BooleanExpression:
         """Convert to a pyiceberg expression."""
+        require("pyiceberg")
         from skipstone.predicate.iceberg import to_iceberg
 
         return to_iceberg(self)
@@ -361,6 +363,7 @@ class Predicate(Expr):
     @_wrap_errors
     def to_datafusion(self) -> datafusion.Expr:
         """Convert to a DataFusion expression."""
+        require("datafusion")
         from skipstone.predicate.datafusion import to_datafusion
 
         return to_datafusion(self)
@@ -372,6 +375,7 @@ class Predicate(Expr):
         Comparisons of floats are written in forms that Spark doesn't push down; without ``schema`` every
         column that is compared with a number is treated as a float.
         """
+        require("pyspark")
         from skipstone.predicate.spark import to_spark
 
         return to_spark(self, schema)

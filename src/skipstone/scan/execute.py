@@ -24,7 +24,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine, stream
-from skipstone.errors import UsageError
+from skipstone.errors import UsageError, require
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
 from skipstone.parquet.slice import SlicePart, pool_for_much
@@ -183,6 +183,7 @@ class Execution(PublicNames):
 
     def to_polars(self) -> pl.DataFrame:
         """Return all rows as a Polars data frame."""
+        require("polars")
         import polars as pl
 
         frame = pl.from_arrow(self.to_arrow())
@@ -195,6 +196,7 @@ class Execution(PublicNames):
         Args:
             **options: Arguments of ``pyarrow.Table.to_pandas``.
         """
+        require("pandas")
         return self.to_arrow().to_pandas(**options)
 
     # -- running -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from skipstone.core.filter import fix_clock, settle
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
-from skipstone.errors import UnknownColumnError, UsageError
+from skipstone.errors import UnknownColumnError, UsageError, require
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import ScanTrace
@@ -351,6 +351,7 @@ class Scan(PublicNames):
                 page slices in Spark's tasks; ``"reader"`` passes the kept files to Spark's own reader;
                 ``"auto"`` chooses by cost, and ``explain(session=...)`` reports the choice.
         """
+        require("pyspark")
         from skipstone.engine.session import spark_session
         from skipstone.spark.frames import to_spark
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from skipstone.engine.jobs import Engine, EngineUse, LocalEngine
-from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError, did_you_mean
+from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError, did_you_mean, require
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
 from skipstone.parquet.write.files import WrittenFile
@@ -260,6 +260,7 @@ def ingest(
     )
     chosen_engine, why = choose_ingest_engine(engine, session, threads, data)
     if catalog is not None or is_table(path):
+        require("pyiceberg", "zstandard")
         from skipstone.write.table_job import ingest_table
 
         if evolve:

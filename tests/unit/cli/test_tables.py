@@ -430,4 +430,6 @@ def test_without_pyiceberg(run: Run, warehouse: Path, deleted: Path, monkeypatch
     for command in (("count", "db.events", "--catalog", warehouse), ("count", deleted), ("tables",)):
         done = run(*command)
         assert done.exit_code == Exit.OTHER
-        assert done.stderr == "error: Iceberg tables need pyiceberg; hint: pip install 'skipstone[iceberg]'\n"
+        assert done.stderr == (
+            "error: pyiceberg is not installed; hint: run pip install 'skipstone[iceberg]'\n"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,14 +105,7 @@ def test_properties_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 def test_without_pyiceberg_tables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *args: Any, **more: Any) -> Any:
-        if name.split(".", maxsplit=1)[0] == "pyiceberg":
-            raise ImportError(name)
-        return real(name, *args, **more)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
     with pytest.raises(UsageError, match=r"pip install 'skipstone\[iceberg\]'"):
         open_catalog("x/")
 
