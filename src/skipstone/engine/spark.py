@@ -354,10 +354,48 @@ def _failure(error: BaseException) -> SkipstoneError:
     if marked is not None:
         original: SkipstoneError = pickle.loads(base64.b64decode(marked[1]))  # noqa: S301
         return original
-    hint = memory_hint(text)
-    if "No module named 'skipstone" in text:
-        hint = "install skipstone on the executors, for the Python in PYSPARK_PYTHON"
-    return JobError(f"Spark job failed: {reason(text)}", hint=hint)
+    return spark_error(text)
+
+
+_FILE = re.compile(r"reading file (?:file://(?=/))?(\S+?)\.(?=\s|$)")
+_COLUMN = re.compile(r"column:? \[(?:\[)?([^\]]+)\]")
+# Spark's conditions and states, sentences that repeat the file or the task, and classes of Java.
+_NOISE = re.compile(
+    r"^\[[A-Z0-9_.]+\] |\s*SQLSTATE: \w+;?|Encountered error while reading file \S+\s*"
+    r"|File \S+ does not exist\s*|Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): "
+    r"|\s*If necessary set .*|column: \[.*|(?:can ?not read class )?\b(?:[a-z0-9_]+\.){2,}[A-Z][\w$]*(?:: )?"
+)
+_ADVICE = re.compile(r"\s*((?:Use|Correct) [^.]*)\.(?= |$)")
+_HINTS = (
+    ("No module named 'skipstone", "install skipstone on the executors, for the Python in PYSPARK_PYTHON"),
+    ("No space left on device", "free disk space, or set spark.local.dir to a directory on a larger disk"),
+    ("Answer from Java side is empty", "Spark's process has ended: start a new session, with more memory"),
+    ("FAILED_READ_FILE.FILE_NOT_EXIST", "create the data frame again, so that it lists the files again"),
+    ("FAILED_READ_FILE.NO_HINT", "check that the file is complete and of the format that it is read as"),
+)
+
+
+def spark_error(text: str) -> JobError:
+    """Return the cause in an error message of Spark, with the file, the column and the next step.
+
+    >>> error = spark_error("[CAST_OVERFLOW] The value 3L cannot be cast due to an overflow. Use `try_cast` "
+    ...                     "to tolerate overflow and return NULL instead. SQLSTATE: 22003")
+    >>> error.message, error.hint[:14]
+    ('Spark job failed: The value 3L cannot be cast due to an overflow', 'use `try_cast`')
+    """
+    causes = reason(text)
+    file, column, advice = (pattern.search(causes) for pattern in (_FILE, _COLUMN, _ADVICE))
+    hint = next((hint for sign, hint in _HINTS if sign in text), memory_hint(text))
+    if hint is None and advice is not None:
+        hint = advice[1][0].lower() + advice[1][1:]
+    if "Traceback" not in text:
+        lines = [_NOISE.sub("", _ADVICE.sub("", line)).strip() for line in causes.splitlines()]
+        # An outer cause often ends with the inner one.
+        new = [line for at, line in enumerate(lines) if not any(line in other for other in lines[:at])]
+        causes = "; ".join(line.rstrip(".") for line in new if line) or "file can't be read"
+    return JobError(
+        f"Spark job failed: {causes}", path=file and file[1], column=column and column[1], hint=hint
+    )
 
 
 # ---------------------------------------------------------------- opening

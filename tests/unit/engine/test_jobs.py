@@ -196,3 +196,48 @@ def test_a_failure_of_our_own_comes_out_of_the_text() -> None:
     error = spark._failure(RuntimeError(text))
     assert type(error) is ReadError
     assert (str(error), error.transient) == ("s3://b/f, row group 3: it broke", True)
+
+
+SPARK_ERRORS = """
+An error occurred while calling o90.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.csv.
+\tat org.apache.spark.x
+Caused by: org.apache.spark.SparkException: [MALFORMED_RECORD] Malformed records: [null,3].  SQLSTATE: 22023
+Caused by: java.lang.NumberFormatException: For input string: "x"
+=> /a.csv: Spark job failed: Malformed records: [null,3]; For input string: "x" \
+(check that the file is complete and of the format that it is read as)
+
+x.Exception: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///b. File is gone.
+Caused by: java.io.FileNotFoundException: File file:/b does not exist
+=> /b: Spark job failed: File is gone (create the data frame again, so that it lists the files again)
+
+Exception: [FAILED_READ_FILE.X] Encountered error while reading file s3a://in/a. Types of column [id].
+Caused by: org.apache.NotSupportedException: column: [id], physicalType: BINARY
+=> s3a://in/a, column id: Spark job failed: Types of column [id]
+
+SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file /z.
+Caused by: java.io.IOException: can not read class org.apache.parquet.format.PageHeader: type: 15
+Caused by: java.io.IOException: type: 15
+=> /z: Spark job failed: type: 15 (check that the file is complete and of the format that it is read as)
+
+Job aborted due to stage failure: Lost task (TID 1) (host): java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream
+=> Spark job failed: No space left on device \
+(free disk space, or set spark.local.dir to a directory on a larger disk)
+
+Job aborted due to stage failure: Lost task (TID 1) (host driver): java.lang.OutOfMemoryError: Java heap space
+=> Spark job failed: Java heap space \\
+(start Spark with more memory: conf={"spark.driver.memory": "4g"}, or spark.executor.memory)
+
+[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` instead. If necessary set "x.y". SQLSTATE: 22012
+=> Spark job failed: Division by zero (use `try_divide` instead)
+
+[UNRESOLVED_COLUMN] Name `nam` cannot be resolved. Did you mean one of these? [`name`]. SQLSTATE: 42703;
+=> Spark job failed: Name `nam` cannot be resolved. Did you mean one of these? [`name`]
+"""
+
+
+@pytest.mark.parametrize("case", SPARK_ERRORS.strip().split("\n\n"))
+def test_causes_of_spark_errors(case: str) -> None:
+    text, shown = case.split("\n=> ")
+    assert str(spark.spark_error(text)) == shown

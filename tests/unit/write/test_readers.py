@@ -19,9 +19,10 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import SkipstoneError
+from skipstone.lake.append import Append
 from skipstone.store.store import open_root
 from skipstone.write.readers import FileSource, format_of, open_files
-from skipstone.write.sources import as_schema
+from skipstone.write.sources import as_schema, find_sources
 
 
 def source(root: Path, texts: Mapping[str, str | bytes] | None = None, **options: Any) -> FileSource:
@@ -246,3 +247,37 @@ def test_options_are_checked(tmp_path: Path) -> None:
         source(tmp_path, options={"encoding": "utf-88"})
     with pytest.raises(SkipstoneError, match=r"snappy compression is not supported"):
         source(tmp_path / "s", {"a.csv.snappy": "a\n1\n"})
+
+
+def test_files_in_an_object_store(s3: dict[str, str]) -> None:
+    """New files of a bucket are listed, and read with the same rules, without Spark."""
+    root = open_root("s3://bucket/raw", storage_options=s3)
+    lake = open_root("s3://bucket/lake", storage_options=s3)
+    body = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [5]}), body)
+    for name, text in {
+        "day=1/a.csv": b"id,name\n1,a\n",
+        "day=2/b.csv.gz": gzip.compress(b"name,id\nb,2\n"),
+        "x.json": b'{"id": 3}\n{"id": 4, "name": "d"}\n',
+        "y.parquet": body.getvalue().to_pybytes(),
+    }.items():
+        root.write(name, [text])
+    expected = {
+        "csv": [{"id": 1, "name": "a", "day": 1}, {"id": 2, "name": "b", "day": 2}],
+        "json": [{"id": 3, "name": None}, {"id": 4, "name": "d"}],
+        "parquet": [{"id": 5}],
+    }
+    for format, wanted in expected.items():
+        found = find_sources("s3://bucket/raw", lake, format, s3)
+        files = open_files(found.store, format, found.new)
+        assert [row for batch in files.batches() for row in batch.to_pylist()] == wanted
+    with Append.begin(lake) as append:
+        append.publish([], sources=found.journal_sources(found.new))
+    root.write("z.parquet", [body.getvalue().to_pybytes()])
+    again = find_sources("s3://bucket/raw/", lake, "parquet", s3)
+    assert ([entry.key for entry in again.new], again.already_ingested) == (["z.parquet"], 1)
+    # A file that is replaced after it was listed is an error, not a mixture.
+    listed = find_sources("s3://bucket/raw", lake, "json", s3)
+    root.write("x.json", [b'{"id": 7}\n'])
+    with pytest.raises(SkipstoneError, match=r"s3://bucket/raw/x\.json: file has changed"):
+        open_files(listed.store, "json", listed.new)
