@@ -338,7 +338,8 @@ def check_csv_types(schema: pa.Schema) -> None:
             raise UsageError(f"CSV files have no values of type {field.type}", column=field.name, hint=hint)
 
 
-_LADDER: Final = (pa.int64(), _DECIMAL, pa.float64(), pa.date32(), _CLOCK, _INSTANT)
+_LADDER: Final = (pa.bool_(), pa.int64(), _DECIMAL, pa.float64(), pa.date32(), _CLOCK, _INSTANT)
+_FIRST: Final = 64
 _BOOLEANS: Final = pa.array(["true", "false", "TRUE", "FALSE", "True", "False"])
 _TEXT_NUMBER: Final = r"^[+-]?0[0-9xX]"
 _WHOLE: Final = r"^[+-]?[0-9]+$"
@@ -349,20 +350,24 @@ def _infer(texts: pa.Array) -> pa.DataType:
     texts = texts.drop_null()
     if not len(texts):
         return pa.null()
-    if pc.all(pc.is_in(texts, _BOOLEANS)).as_py():
-        return pa.bool_()
+    # A type that the first values don't have needs no test on the others.
+    types = [type for type in _LADDER if _fits(texts.slice(0, _FIRST), type)]
+    return next((type for type in types if _fits(texts, type)), pa.string())
+
+
+def _fits(texts: pa.Array, type: pa.DataType) -> bool:
+    if pa.types.is_boolean(type):
+        return bool(pc.all(pc.is_in(texts, _BOOLEANS)).as_py())
+    try:
+        texts.cast(type)
+    except pa.ArrowInvalid:
+        return False
+    if pa.types.is_temporal(type):
+        return True
+    if type == _DECIMAL and not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
+        return False
     # Codes with leading zeros, such as zip codes, are not numbers.
-    if pc.any(pc.match_substring_regex(texts, _TEXT_NUMBER)).as_py():
-        return pa.string()
-    for type in _LADDER:
-        if type == _DECIMAL and not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
-            continue
-        try:
-            texts.cast(type)
-        except pa.ArrowInvalid:
-            continue
-        return type
-    return pa.string()
+    return not pc.any(pc.match_substring_regex(texts, _TEXT_NUMBER)).as_py()
 
 
 # -- JSON --------------------------------------------------------------------------------------
