@@ -6,6 +6,7 @@ import difflib
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -191,7 +192,8 @@ def _check_columns(schema: pa.Schema, names: Sequence[str], path: str) -> None:
     """Refuse columns that no file has."""
     for name in schema.names:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=3)
+            near = [other for other in names if other.casefold() == name.casefold()]
+            near = near or difflib.get_close_matches(name, names, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else f"columns are: {', '.join(names)}"
             raise UnknownColumnError("no file has this column", path=path, column=name, hint=hint)
 
@@ -218,16 +220,18 @@ def _infer(files: FileSource, own: pa.Schema | None, engine: Engine | None) -> p
 
 
 def _file_schema(files: FileSource, known: frozenset[str], entry: ListedFile) -> pa.Schema:
-    file = _open(files, entry)
-    if isinstance(file, CsvFile):
-        return file.infer(known)
-    return file.infer() if isinstance(file, JsonFile) else file.schema
+    with _errors(files, entry):
+        file = _open(files, entry)
+        if isinstance(file, CsvFile):
+            return file.infer(known)
+        return file.infer() if isinstance(file, JsonFile) else file.schema
 
 
 def _names(files: FileSource, entry: ListedFile) -> list[str]:
-    file = _open(files, entry)
-    names: list[str] = file.names() if isinstance(file, CsvFile) else file.schema.names
-    return names
+    with _errors(files, entry):
+        file = _open(files, entry)
+        names: list[str] = file.names() if isinstance(file, CsvFile) else file.schema.names
+        return names
 
 
 def _lake_fields(inferred: Iterable[pa.Field], own: Iterable[pa.Field]) -> list[pa.Field]:
@@ -268,10 +272,7 @@ def _open(files: FileSource, entry: ListedFile) -> Any:
     if files.format == "orc":
         import pyarrow.orc as orc
 
-        try:
-            return orc.ORCFile(SourceStream(source))
-        except (pa.ArrowException, OSError) as error:
-            raise _broken(path, "ORC", error) from error
+        return orc.ORCFile(SourceStream(source))
     kinds, compression = split_name(entry.key)
     opened: Callable[[], Any] = partial(SourceStream, source)
     if compression is not None:
@@ -282,24 +283,28 @@ def _open(files: FileSource, entry: ListedFile) -> Any:
 
 
 def _read(files: FileSource, entry: ListedFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    file = _open(files, entry)
-    path = files.store.path(entry.key)
-    try:
+    with _errors(files, entry):
+        file = _open(files, entry)
         if isinstance(file, CsvFile):
             yield from file.read(schema, by_position=not file.format.header)
         elif isinstance(file, JsonFile):
             yield from file.read(schema)
         else:
+            path = files.store.path(entry.key)
             for stripe in range(file.nstripes):
                 table = pa.Table.from_batches([file.read_stripe(stripe)])
                 yield from conform(table, schema, path=path).to_batches()
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, files.format.upper(), error) from error
 
 
-def _broken(path: str, format: str, error: Exception) -> CorruptFileError:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return CorruptFileError(f"can't be read as {format}: {text}", path=path)
+@contextmanager
+def _errors(files: FileSource, entry: ListedFile) -> Iterator[None]:
+    """Raise errors of pyarrow as our own, with the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, RecursionError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        problem = f"file can't be read as {files.format.upper()}: {text}"
+        raise CorruptFileError(problem, path=files.store.path(entry.key)) from error
 
 
 def _decompressed(source: Source, compression: str) -> pa.NativeFile:

@@ -77,18 +77,11 @@ def widen(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         return pa.struct(_united(left, right))
     if pa.types.is_list(a) and pa.types.is_list(b):
         return pa.list_(widen(a.value_type, b.value_type))
-    both = {a, b}
-    for wider, narrower in _WIDER:
-        if wider in both and both <= {wider, *narrower}:
-            return wider
-    return pa.string()
+    return next((wider for wider, narrower in _WIDER if {wider, narrower} == {a, b}), pa.string())
 
 
-_WIDER: Final = (
-    (pa.float64(), (pa.int64(), _DECIMAL)),
-    (_DECIMAL, (pa.int64(),)),
-    (_CLOCK, (pa.date32(),)),
-)
+# A double would round large decimals: both together are text.
+_WIDER: Final = ((pa.float64(), pa.int64()), (_DECIMAL, pa.int64()), (_CLOCK, pa.date32()))
 
 
 def _united(a: dict[str, pa.DataType], b: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -152,6 +145,7 @@ def _first_invalid(texts: pa.Array, type: pa.DataType) -> int:
 # -- CSV ---------------------------------------------------------------------------------------
 
 
+_BAD_BYTE: Final = re.compile("[\udc80-\udcff]")
 _ENCODING: Final = "pass the encoding of the files as a read option, such as encoding=latin1"
 
 
@@ -172,7 +166,7 @@ class CsvFile:
         for lines, (_, cells) in enumerate(self._python_rows(), 1):
             if not cells:
                 continue
-            if not all(name.isprintable() or name.isascii() for name in cells):
+            if _BAD_BYTE.search("".join(cells)):
                 raise CorruptFileError(
                     f"header is not {self.format.encoding}", path=self.path, unit="line 1", hint=_ENCODING
                 )
@@ -228,9 +222,9 @@ class CsvFile:
         labels = [str(at) for at in range(len(names))]
         wanted = [str(at) for at in places if at is not None]
         types = {label: _csv_type(field.type) for label, field in _pairs(places, schema)}
-        if not wanted:
-            # A file without any of the columns has as many rows as its first column.
-            wanted, types = labels[:1], {labels[0]: pa.string()}
+        # The last column shows whether a quote is not closed, and the number of rows if no other is read.
+        wanted += [label for label in labels[-1:] if label not in wanted]
+        types.setdefault(labels[-1], pa.string())
         form = self.format
         try:
             reader = pc_csv.open_csv(
@@ -256,12 +250,31 @@ class CsvFile:
                     column_types=types,
                 ),
             )
-            done = 0
+            done, last = 0, None
             for batch in reader:
                 yield self._convert(batch, schema, places, lines + done)
                 done += batch.num_rows
+                last = batch.column(labels[-1])[-1].as_py() if batch.num_rows else last
         except pa.ArrowInvalid as error:
-            self._explain(str(error), schema, places)
+            if self._has_rows():
+                self._explain(str(error), schema, places)
+            return
+        if isinstance(last, str) and re.search("[\r\n]", last) and not self._ends_with_quote():
+            # The last line break is part of the value too.
+            line = self._line(lines + done) + last.endswith("\n")
+            hint = "close the quote; rows after it would be part of the value"
+            raise CorruptFileError("quote is not closed", path=self.path, unit=f"line {line}", hint=hint)
+
+    def _has_rows(self) -> bool:
+        """Whether the file is more than a header."""
+        return len(list(islice((cells for _, cells in self._python_rows() if cells), 2))) == 2
+
+    def _ends_with_quote(self) -> bool:
+        tail, stream = b"", self.open()
+        while block := stream.read(_BLOCK):
+            tail = (tail + block)[-64:]
+        text = tail.decode(self.format.encoding, errors="replace").rstrip("\r\n\0")
+        return bool(self.format.quote) and text.endswith(self.format.quote)
 
     def _convert(
         self, batch: pa.RecordBatch, schema: pa.Schema, places: Sequence[int | None], above: int
@@ -286,7 +299,7 @@ class CsvFile:
         if row and column:
             field = schema.field(places.index(int(column[1])))
             raise self._bad_value(int(row[1]), field, value[1] if value else None, message)
-        unit = None if row is None else self._line(int(row[1]))
+        unit = None if row is None else f"line {self._line(int(row[1]))}"
         if "straddl" in message:
             message = f"a row is longer than {_BLOCK:,} bytes, or a quote is not closed"
         elif "Expected" in message:
@@ -295,20 +308,19 @@ class CsvFile:
         raise CorruptFileError(message, path=self.path, unit=unit, hint=hint)
 
     def _bad_value(self, row: int, field: pa.Field, value: str | None, message: str = "") -> SchemaError:
-        line = self._line(row)
+        line = f"line {self._line(row)}"
         shown = f"{value!r} is not a valid {field.type}" if value is not None else message.rpartition(": ")[2]
         hint = f'fix the value, or read the column as text: schema="{field.name} string, …"'
         if "UTF8" in message:
             hint = _ENCODING
         return SchemaError(shown, path=self.path, unit=line, column=field.name, hint=hint)
 
-    def _line(self, row: int) -> str:
-        """Name the line on which a row begins; rows are counted from the header, blank lines are not rows."""
-        before = 0
+    def _line(self, row: int) -> int:
+        """Return the line on which a row begins; rows are counted from the header, without blank lines."""
         rows = ((line, cells) for line, cells in self._python_rows() if cells)
-        for line, _ in islice(rows, row - 1, row):
-            before = line
-        return f"line {before}"
+        for line, cells in islice(rows, row - 1, row):
+            return line - sum(cell.count("\n") for cell in cells)
+        return 0
 
 
 def _places(names: Sequence[str], schema: pa.Schema, path: str) -> list[int | None]:
@@ -341,8 +353,10 @@ def check_csv_types(schema: pa.Schema) -> None:
 _LADDER: Final = (pa.bool_(), pa.int64(), _DECIMAL, pa.float64(), pa.date32(), _CLOCK, _INSTANT)
 _FIRST: Final = 64
 _BOOLEANS: Final = pa.array(["true", "false", "TRUE", "FALSE", "True", "False"])
-_TEXT_NUMBER: Final = r"^[+-]?0[0-9xX]"
-_WHOLE: Final = r"^[+-]?[0-9]+$"
+_TEXT_NUMBER: Final = r"^(\+|-?0[0-9xX])"
+_WHOLE: Final = r"^-?[0-9]{1,38}$"
+# More digits than a double has.
+_LONG: Final = r"^-?[0-9]{17,}$"
 
 
 def _infer(texts: pa.Array) -> pa.DataType:
@@ -366,7 +380,9 @@ def _fits(texts: pa.Array, type: pa.DataType) -> bool:
         return True
     if type == _DECIMAL and not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
         return False
-    # Codes with leading zeros, such as zip codes, are not numbers.
+    if type == pa.float64() and pc.any(pc.match_substring_regex(texts, _LONG)).as_py():
+        return False
+    # Zip codes and telephone numbers are text.
     return not pc.any(pc.match_substring_regex(texts, _TEXT_NUMBER)).as_py()
 
 
@@ -388,7 +404,7 @@ class JsonFile:
         for line, block in self._blocks():
             try:
                 table = pj.read_json(pa.BufferReader(block), _json_options(block))
-                large = any(_has_large_numbers(column) for column in table.columns)
+                large = any(_has_large_numbers(chunk) for column in table.columns for chunk in column.chunks)
                 type = None if large else _untimed(pa.struct(list(table.schema)))
             except pa.ArrowInvalid:
                 type = None
@@ -452,10 +468,20 @@ class JsonFile:
                 rest += data
                 continue
             block = b"".join((rest, whole, newline))
-            yield line, block
+            yield line, self._checked(line, block)
             line, rest = line + block.count(b"\n"), end
         if rest.strip():
-            yield line, rest
+            yield line, self._checked(line, rest)
+
+    def _checked(self, line: int, block: bytes) -> bytes:
+        """Refuse bytes that are not UTF-8, which pyarrow would accept."""
+        try:
+            pa.array([block], pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid:
+            place = next(at for at, text in enumerate(block.split(b"\n"), line) if not _is_utf8(text))
+            hint = "convert the file to UTF-8"
+            raise CorruptFileError("not UTF-8", path=self.path, unit=f"line {place}", hint=hint) from None
+        return block
 
     def _objects(self, line: int, block: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, text in enumerate(block.split(b"\n"), line):
@@ -476,6 +502,14 @@ class JsonFile:
             yield number, row
 
 
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _json_options(block: bytes) -> Any:
     import pyarrow.json as pj
 
@@ -491,13 +525,13 @@ def _untimed(type: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_temporal(type) else type
 
 
-def _has_large_numbers(column: pa.ChunkedArray) -> bool:
-    """Whether a column has numbers that pyarrow may have rounded, or nested numbers."""
-    if pa.types.is_nested(column.type):
-        return False
-    return pa.types.is_float64(column.type) and bool(
-        pc.any(pc.greater_equal(pc.abs(column), 2.0**53)).as_py()
-    )
+def _has_large_numbers(array: pa.Array) -> bool:
+    """Whether an array has numbers that pyarrow may have rounded."""
+    if pa.types.is_struct(array.type):
+        return any(_has_large_numbers(field) for field in array.flatten())
+    if pa.types.is_list(array.type):
+        return _has_large_numbers(array.flatten())
+    return pa.types.is_float64(array.type) and bool(pc.any(pc.greater_equal(pc.abs(array), 2.0**53)).as_py())
 
 
 def _json_type(value: Any) -> pa.DataType:
@@ -508,7 +542,7 @@ def _json_type(value: Any) -> pa.DataType:
     if isinstance(value, int):
         if -(2**63) <= value < 2**63:
             return pa.int64()
-        return _DECIMAL if abs(value) < 10**38 else pa.float64()
+        return _DECIMAL if abs(value) < 10**38 else pa.string()
     if isinstance(value, decimal.Decimal | float):
         return pa.float64()
     if isinstance(value, list):
@@ -530,6 +564,9 @@ def _needs_python(type: pa.DataType) -> bool:
     return any(_needs_python(type.field(at).type) for at in range(type.num_fields))
 
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
 class _InvalidValue(Exception):
     def __init__(self, value: Any, type: pa.DataType, column: str) -> None:
         super().__init__(column)
@@ -541,7 +578,10 @@ def _json_value(value: Any, type: pa.DataType, column: str) -> Any:
     if value is None:
         return None
     if is_text(type):
-        return value if isinstance(value, str) else json.dumps(value, default=_number, ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(value, default=_number, ensure_ascii=False)
+        if _SURROGATE.search(text):
+            raise _InvalidValue(value, type, column)
+        return text
     if pa.types.is_struct(type) and isinstance(value, dict):
         return {f.name: _json_value(value.get(f.name), f.type, f"{column}.{f.name}") for f in type.fields}
     if pa.types.is_map(type) and isinstance(value, dict):

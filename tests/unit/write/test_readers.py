@@ -63,6 +63,22 @@ def test_csv_types(tmp_path: Path) -> None:
     assert set(third.values()) == {None}
 
 
+def test_csv_text_that_looks_like_numbers(tmp_path: Path) -> None:
+    digits = "9" * 39
+    header = "zip,phone,hex,digits,big,mixed,code\n"
+    text = f"00501,+4930123,0x1F,{digits},{2**64},1.5,1e5\n1,2,3,4,5,{2**64},7\n"
+    found = source(tmp_path, {"a.csv": header + text})
+    assert [str(type) for type in found.schema.types] == [
+        *["string"] * 4,
+        "decimal128(38, 0)",
+        "string",
+        "double",
+    ]
+    assert rows(found)[0]["mixed"] == "1.5"
+    # A file that ends after its header has no rows.
+    assert rows(source(tmp_path / "b", {"b.csv": "id,name"})) == []
+
+
 def test_csv_columns_go_by_name(tmp_path: Path) -> None:
     texts = {
         "a.csv": "id,name\n1,a\n",
@@ -141,6 +157,8 @@ def test_csv_dialects(tmp_path: Path, name: str, body: bytes, options: dict[str,
         ("id,id\n1,2\n", "id int", r"column id: two columns have this name"),
         ("id\n1\n", "id array<int>", r"column id: CSV files have no values of type list<"),
         (b"id,t\n1,\xff\n", "t string", r"line 2, column t: invalid UTF8 data \(pass the encoding"),
+        ('id,t\n1,"a\nb"\n2,"c\n3,d\n', "id long", r"a\.csv, line 4: quote is not closed"),
+        ('id,t\n1,"a\nb"\n2,c,d\n', "id long", r"a\.csv, line 4: expected 2 columns, got 3"),
         (b"id,t\xff\n1,2\n", "id int", r"a\.csv, line 1: header is not utf-8"),
     ],
 )
@@ -195,10 +213,12 @@ def test_json_with_a_schema(tmp_path: Path) -> None:
         ),
         ('{"id": 1}\n{"id":\n', r"a\.json, line 2: not a JSON object: .* \(write one JSON object per line"),
         ('[{"id": 1}]\n', r"a\.json, line 1: line is a JSON array, not an object \(.*jq -c"),
+        (b'{"id": 1}\n{"s": "\xff"}\n', r"a\.json, line 2: not UTF-8"),
+        ('{"id": 1}\n{"id": 4294967296000000000000}\n', r"line 2, column id: 4294967296000000000000 is not"),
         ("[\n{}]\n", r"a\.json, line 1: not a JSON object"),
     ],
 )
-def test_json_errors_name_the_place(tmp_path: Path, text: str, problem: str) -> None:
+def test_json_errors_name_the_place(tmp_path: Path, text: str | bytes, problem: str) -> None:
     with pytest.raises(SkipstoneError, match=problem):
         rows(source(tmp_path, {"a.json": text}, schema="id long, s struct<a: array<int>>"))
 
@@ -215,7 +235,7 @@ def test_orc(tmp_path: Path) -> None:
     orc.write_table(pa.table({"name": ["b"], "id": pa.array([2**40])}), tmp_path / "b.orc")
     assert rows(source(tmp_path)) == [{"id": 1, "name": None}, {"id": 2**40, "name": "b"}]
     (tmp_path / "c.orc").write_bytes(b"ORC?")
-    with pytest.raises(SkipstoneError, match=r"c\.orc: can't be read as ORC"):
+    with pytest.raises(SkipstoneError, match=r"c\.orc: file can't be read as ORC"):
         source(tmp_path)
 
 
@@ -245,6 +265,8 @@ def test_options_are_checked(tmp_path: Path) -> None:
         source(tmp_path, options={"sep": ";;"})
     with pytest.raises(SkipstoneError, match=r"unknown encoding 'utf-88'"):
         source(tmp_path, options={"encoding": "utf-88"})
+    with pytest.raises(SkipstoneError, match=r"a\.csv\.gz: file can't be read as CSV: .*header"):
+        source(tmp_path / "g", {"a.csv.gz": "a\n1\n"})
     with pytest.raises(SkipstoneError, match=r"snappy compression is not supported"):
         source(tmp_path / "s", {"a.csv.snappy": "a\n1\n"})
 
