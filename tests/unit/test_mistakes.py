@@ -394,7 +394,7 @@ GONE = "file no longer exists"
 CLAIMED = "another run is ingesting this file"
 NOT_WRITABLE = "write the index to a directory that you can write, with index_root= or --index-root"
 REGION = "set AWS_REGION, or region in storage_options, to the bucket's region"
-JAVA = 'install Java 17 or newer from your system\'s packages, or use engine="local"'
+JAVA = 'install Java 17 or newer, such as the package openjdk-17-jre-headless, or use engine="local"'
 MEMORY = 'start Spark with more memory: conf={"spark.driver.memory": "4g"}, or spark.executor.memory'
 
 

@@ -89,7 +89,7 @@ _QUERIES = {
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _MEMORY_SHARE = 0.4
 _GIB = 2**30
-_JAVA = 'install Java 17 or newer from your system\'s packages, or use engine="local"'
+_JAVA = 'install Java 17 or newer, such as the package openjdk-17-jre-headless, or use engine="local"'
 _NO_MEMORY = re.compile(
     r"OutOfMemoryError|[Ss]ystem memory \d+ must be|Executor memory \d+ must be|heap size"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from skipstone.engine.jobs import Engine, LocalEngine
-from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError
+from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError, did_you_mean
 from skipstone.lake.conform import conform
 from skipstone.lake.directory import DirectorySnapshot
 from skipstone.lake.files import Files
@@ -192,9 +191,7 @@ def _check_columns(schema: pa.Schema, names: Sequence[str], path: str) -> None:
     """Refuse columns that no file has."""
     for name in schema.names:
         if name not in names:
-            near = [other for other in names if other.casefold() == name.casefold()]
-            near = near or difflib.get_close_matches(name, names, n=3)
-            hint = f"did you mean {', '.join(near)}?" if near else f"columns are: {', '.join(names)}"
+            hint = did_you_mean(name, names, f"columns are: {', '.join(names)}")
             raise UnknownColumnError("no file has this column", path=path, column=name, hint=hint)
 
 

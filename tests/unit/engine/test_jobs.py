@@ -226,7 +226,7 @@ Job aborted due to stage failure: Lost task (TID 1) (host): java.io.IOException:
 (free disk space, or set spark.local.dir to a directory on a larger disk)
 
 Job aborted due to stage failure: Lost task (TID 1) (host driver): java.lang.OutOfMemoryError: Java heap space
-=> Spark job failed: Java heap space \\
+=> Spark job failed: Java heap space \
 (start Spark with more memory: conf={"spark.driver.memory": "4g"}, or spark.executor.memory)
 
 [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` instead. If necessary set "x.y". SQLSTATE: 22012
