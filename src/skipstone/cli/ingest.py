@@ -15,7 +15,11 @@ from skipstone.cli.options import (
     ClusterOptions,
     Format,
     FormatOption,
+    JobEngine,
+    JobEngineOption,
+    JobThreadsOption,
     StorageOption,
+    engine_arguments,
     grouped,
     job_guarded,
     key_values,
@@ -196,6 +200,8 @@ def ingest(
     ] = None,
     evolve: Annotated[bool, typer.Option("--evolve", help="Accept new columns.")] = False,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't index the new files.")] = False,
+    engine: JobEngineOption = JobEngine.AUTO,
+    threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
     storage_option: StorageOption = None,
     *,
@@ -204,7 +210,7 @@ def ingest(
 ) -> None:
     """Ingest new files from a source: cluster their rows, publish them atomically, and index them.
 
-    Runs on Spark. Files that were ingested before are skipped.
+    Files that were ingested before are skipped.
     """
     where: dict[str, Any] = {
         "format": None if input_format is None else str(input_format),
@@ -220,18 +226,22 @@ def ingest(
         **layout.arguments(),
     }
     # Contradicting options are rejected before anything is read.
-    spark.arguments()
-    with job_guarded(spark_only=True), ExitStack() as stack:
+    work = engine_arguments(engine, spark, threads)
+    with job_guarded(), ExitStack() as stack:
         import skipstone as sk
+        from skipstone.engine.jobs import choose_engine
         from skipstone.write.lakes import lake_store
         from skipstone.write.sources import find_sources
 
         layout.check()
-        with steps("starting Spark", {"writing": "task", "indexing": "file"}) as bar:
+        on_spark = choose_engine(**work)[0] == "spark"
+        how |= {"engine": "spark" if spark.chosen else str(engine), "threads": threads}
+        phase = "starting Spark" if on_spark else "counting and sampling"
+        with steps(phase, {"writing": "task", "indexing": "file"}) as bar:
             if bar is not None:
                 how |= {"progress": bar.update, "on_batch": partial(bar.batch, phase="counting and sampling")}
             # Spark is started only if there is something to do.
-            new = find_sources(source, lake_store(lake, where["storage_options"]), **where).new
-            session = stack.enter_context(spark.session()) if new else None
-            report = sk.ingest_new(source, lake, session=session, **where, **how)
+            if on_spark and find_sources(source, lake_store(lake, where["storage_options"]), **where).new:
+                stack.enter_context(spark.session())
+            report = sk.ingest_new(source, lake, **where, **how)
         show(report, format)

@@ -397,6 +397,11 @@ class ClusterOptions:
         list[str] | None, working("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable.")
     ] = None
 
+    @property
+    def chosen(self) -> bool:
+        """Whether any of these options is set."""
+        return any(value is not None for value in (self.master, self.remote, self.conf))
+
     def refuse(self, unless: str) -> None:
         """Reject these options, which need another one."""
         for option, value in (("--master", self.master), ("--remote", self.remote), ("--conf", self.conf)):
@@ -426,7 +431,7 @@ def engine_arguments(
     if engine == "local":
         cluster.refuse("--engine spark")
         return {"engine": "local", "threads": threads}
-    if threads is not None and (engine == "spark" or any((cluster.master, cluster.remote, cluster.conf))):
+    if threads is not None and (engine == "spark" or cluster.chosen):
         reason = "needs --engine local; for Spark, use --master 'local[N]'"
         raise typer.BadParameter(reason, param_hint="--threads")
     return {"engine": str(engine), **cluster.arguments(), "threads": threads}

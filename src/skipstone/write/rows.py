@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from skipstone.iceberg.writing.target import Target
     from skipstone.typing import DataLike, EngineLike
+    from skipstone.write.readers import FileSource
 
 
 ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
@@ -168,6 +170,30 @@ def open_rows(data: DataLike, engine: EngineLike) -> Rows:
     from skipstone.write.frame import SparkRows
 
     return SparkRows(data, None if engine == "spark" else cast("SparkSession", engine))
+
+
+def start_engine(engine: EngineLike) -> AbstractContextManager[Engine]:
+    """Return the engine of an ingest of files; a Spark session that is started stays."""
+    if isinstance(engine, LocalEngine):
+        return nullcontext(engine)
+    from skipstone.engine.session import spark_session
+    from skipstone.engine.spark import SparkEngine
+
+    session = spark_session() if engine == "spark" else cast("SparkSession", engine)
+    return SparkEngine(session, owned=False)
+
+
+def open_file_rows(files: FileSource, engine: Engine) -> Rows:
+    """Return the rows of files, which Spark reads in its tasks."""
+    if isinstance(engine, LocalEngine):
+        from skipstone.write.local import LocalRows
+
+        return LocalRows(files.schema, files.batches(), engine=engine)
+    from skipstone.engine.spark import SparkEngine
+    from skipstone.write.frame import SparkRows
+
+    assert isinstance(engine, SparkEngine)
+    return SparkRows(files.to_frame(engine.session))
 
 
 def files_metadata(schema: str | None, layout: PageLayout) -> tuple[tuple[str, str], ...]:

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from skipstone.engine.session import spark_session
-from skipstone.engine.spark import SparkEngine
 from skipstone.errors import ReadError, UsageError
 from skipstone.lake.append import JournalSource
 from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.store.store import ListedFile, Store, open_store
-from skipstone.write.frame import SparkRows
 from skipstone.write.job import Ingest, layout_options, make_layout
 from skipstone.write.lakes import lake_store
 from skipstone.write.readers import FORMATS, check_options, format_of, open_files
 from skipstone.write.report import IngestReport, PipelineReport
+from skipstone.write.rows import choose_ingest_engine, open_file_rows, start_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from skipstone.typing import (
         ClusterOrder,
         Compression,
+        EngineLike,
         IngestProgress,
         QueryLog,
         StorageOptions,
@@ -180,6 +179,8 @@ def ingest_new(
     queries: QueryLog | None = None,
     index: bool = True,
     evolve: bool = False,
+    engine: EngineLike = "auto",
+    threads: int | None = None,
     session: SparkSession | None = None,
     storage_options: StorageOptions | None = None,
     progress: IngestProgress | None = None,
@@ -217,6 +218,7 @@ def ingest_new(
         row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
     )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
+    chosen_engine, why = choose_ingest_engine(engine, session, threads)
     columns = as_schema(schema)
     store = lake_store(path, storage_options)
     sources = find_sources(source, store, format, storage_options)
@@ -224,12 +226,11 @@ def ingest_new(
     batches = sources.batches(batch_bytes)
     reports: list[IngestReport] = []
     if batches:
-        session = session or spark_session()
-        work = Ingest(store, chosen, index=index, queries=queries, progress=progress, evolve=evolve)
+        work = Ingest(store, chosen, why, index, queries, progress, evolve)
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))
-            with SparkEngine(session, owned=False) as engine:
+            with start_engine(chosen_engine) as running:
                 files = open_files(
                     sources.store,
                     sources.format,
@@ -237,13 +238,11 @@ def ingest_new(
                     schema=columns,
                     options=read_options,
                     lake=work.lake,
-                    engine=engine,
+                    engine=running,
                 )
-            frame = files.to_frame(session)
-            unchanged = partial(sources.check_same, batch)
-            reports.append(
-                work.run(SparkRows(frame), sources.journal_sources(batch), before_publish=unchanged)
-            )
+                rows = open_file_rows(files, running)
+                unchanged = partial(sources.check_same, batch)
+                reports.append(work.run(rows, sources.journal_sources(batch), before_publish=unchanged))
     return PipelineReport(
         store.uri, len(sources.new), sources.already_ingested, sources.changed, tuple(reports)
     )

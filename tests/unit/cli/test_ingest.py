@@ -91,7 +91,8 @@ class TestIngest:
             "source": str(source),
             "path": str(tmp_path / "lake"),
             "cluster": "sort",
-            "session": "the session",
+            "engine": "auto",
+            "threads": None,
             "format": None,
             "schema": None,
             "read_options": None,
@@ -218,7 +219,20 @@ class TestIngest:
         assert done.exit_code == Exit.OTHER
         assert "files have several formats: csv, json; hint: pass --input-format" in done.stderr
 
-    def test_a_hint_names_no_engine_that_is_not_there(
+    def test_local_threads_on_request(self, run: Run, source: Path, tmp_path: Path) -> None:
+        lake = tmp_path / "lake"
+        for options, reason in ((("--engine", "local"), "requested"), (("--threads", 1), "threads is set")):
+            done = run("ingest", source, lake / reason, "--cluster-by", "id", *options)
+            assert (done.exit_code, done.stderr) == (0, "")
+            assert f"ran on local threads ({reason})" in done.stdout
+        done = run("ingest", source, lake / "requested", "--engine", "local", "--format", "json")
+        assert json.loads(done.stdout)["batches"] == []
+        done = run("ingest", source, tmp_path / "new", "--engine", "local", "--cluster-by", "idd")
+        assert "column idd: unknown column; hint: did you mean id?" in done.stderr
+        done = run("ingest", source, lake, "--engine", "local", "--master", "local[2]")
+        assert done.exit_code == Exit.USAGE
+
+    def test_a_hint_names_the_other_engine(
         self, run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         hint = 'install Java 17 or newer; engine="local" needs neither'
@@ -228,7 +242,7 @@ class TestIngest:
 
         monkeypatch.setattr("skipstone.engine.spark.open_spark", broken)
         done = run("ingest", source, tmp_path / "lake")
-        told = "error: there is no Java; hint: install Java 17 or newer\n"
+        told = "error: there is no Java; hint: install Java 17 or newer; --engine local needs neither\n"
         assert (done.exit_code, done.stderr) == (Exit.OTHER, told)
 
 
