@@ -233,7 +233,7 @@ instant {date} + interval 5 hours
 instant greatest({instant}, {date})
 instant coalesce({instant}, {wall})
 instant timestampadd(MONTH, 1, {instant})
-instant dateadd(HOUR, 30, {instant})
+instant dateadd(HOUR, 20, {instant})
 instant timestamp_millis({int})
 instant timestamp_seconds({int} % 100000)
 instant cast({date} as timestamp)

@@ -517,6 +517,10 @@ def _call(name: str, args: list[Values], zone: str) -> Values:
         (value,) = args
         days = _local_days(value, zone)
         return Values("int", [None if d is None else _civil(d)[0] for d in days])
+    if name == "date_format":
+        value, pattern = args
+        form = next(iter(pattern.items), "yyyy")
+        return Values("text", [d if d is None else _formatted(d, form) for d in _local_days(value, zone)])
     if name == "date_trunc":
         unit, value = args
         if value.kind == "date":
@@ -577,6 +581,16 @@ def _moved(name: str, args: list[Values], zone: str) -> Values:
         return moved
 
     return Values(time.kind, [move(v) for v in time.items])
+
+
+def _formatted(days: int, pattern: str) -> str:
+    year, month, day = _civil(days)
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return (
+        pattern.replace("yyyy", f"{sign}{abs(year):04d}")
+        .replace("MM", f"{month:02d}")
+        .replace("dd", f"{day:02d}")
+    )
 
 
 def _months_later(days: int, months: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import math
 import random
 import zlib
@@ -458,6 +459,14 @@ class Predicates:
         self, column: sk.Expr, type: pa.DataType, nanos: int, op: tree.CompareOp, zone: str
     ) -> tree.Predicate:
         rng = self.rng
+        if rng.random() < 0.2:
+            pattern = rng.choice(["yyyy", "yyyy-MM", "yyyyMM", "yyyy-MM-dd", "yyyyMMdd", "dd"])
+            made = tree.Call("date_format", (column, sk.lit(pattern)), zone)
+            day = dt.date(1970, 1, 1).toordinal() + nanos // (86_400 * 10**9) + rng.choice([0, 0, 1, -1])
+            date = dt.date.fromordinal(min(max(day, 1), dt.date.max.toordinal()))
+            forms = {"yyyy": f"{date.year:04d}", "MM": f"{date.month:02d}", "dd": f"{date.day:02d}"}
+            text = functools.reduce(lambda t, part: t.replace(part, forms[part]), forms, pattern)
+            return tree.Compare(rng.choice(["=", "=", op]), made, sk.lit(text, zone=zone))
         if pa.types.is_timestamp(type) and type.tz and rng.random() < 0.2:
             unit, each = rng.choice([("seconds", 10**9), ("millis", 10**6), ("micros", 10**3)])
             made = tree.Call(f"unix_{unit}", (column,), zone)

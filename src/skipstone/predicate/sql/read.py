@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from skipstone.predicate.sql.types import (
     interval_value,
     number,
     refuse,
+    zone_info,
 )
 from skipstone.predicate.values import value_array
 
@@ -607,6 +609,9 @@ def _add_time(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
         raise ParseError(f"{args[1]} is not a constant integer", hint="write timestampadd(DAY, 7, ts)")
     try:
         months, days, nanos = interval_value(str(count), args[0].path[-1]).as_py()
+        if abs(nanos) >= 86_400 * 10**9 and not isinstance(zone_info(zone), dt.timezone):
+            # Spark adds elapsed hours here, and days of the zone for the same interval.
+            raise ValueError(f"{count} {args[0]} are more than a day in a zone with summer time")
         # In hours, so that the result is a timestamp even for a date.
         span = interval(months, 0, nanos + days * 86_400 * 10**9)
     except ValueError as error:
