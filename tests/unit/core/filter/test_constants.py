@@ -66,6 +66,13 @@ def test_settled_text(text: str, settled: str) -> None:
     assert str(settle(fix_clock(parse_sql(text), NOON), SCHEMA)) == settled
 
 
+def test_hours_beyond_a_day_are_refused_in_zones_with_summer_time() -> None:
+    text = "ts > timestampadd(HOUR, 30, ts)"
+    assert str(parse_sql(text)) == "ts > (ts + INTERVAL '108000' SECOND)"
+    with pytest.raises(ParseError, match="30 HOUR are more than a day"):
+        parse_sql(text, tz="Europe/Paris")
+
+
 def test_the_clock_has_the_zone_of_the_text_and_is_read_once_per_filter() -> None:
     late = dt.datetime(2026, 3, 31, 23, tzinfo=dt.UTC)
     assert str(fix_clock(parse_sql("d = current_date", tz="Asia/Tokyo"), late)) == "d = '2026-04-01'"
