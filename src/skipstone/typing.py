@@ -166,7 +166,7 @@ MembersLike: TypeAlias = (
 )
 """Rows by their ids, or by their positions in files; a list of several must all hold."""
 
-DataLike: TypeAlias = "DataFrame | ArrowStream | ArrowArray"
+DataLike: TypeAlias = "DataFrame | pl.LazyFrame | ArrowStream | ArrowArray"
 """Rows: a Spark data frame, or a table of pyarrow, pandas, Polars or another Arrow library."""
 
 QueryLog: TypeAlias = "StrPath | Iterable[PredicateLike | tuple[PredicateLike, float]]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import pickle
 import re
@@ -27,6 +28,7 @@ from skipstone.store.options import dump_with_credentials
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -184,16 +186,32 @@ def _watch(session: Any) -> _Watch:
     return _ConnectWatch(session) if is_connect(session) else _ClassicWatch(session)
 
 
+_THREAD = "skipstone-spark"
+
+
+def _quiet_errors() -> None:
+    """Keep PySpark from printing the Java stack of errors that are raised again here."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).addFilter(_is_of_others)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return not str(record.threadName).startswith(_THREAD)
+
+
 def _follow(session: Any, run: Callable[[], R], on_progress: Callable[[int, int], None] | None) -> Future[R]:
     """Run and report progress; an error in ``on_progress`` or an interrupt cancels the jobs."""
     watch = _watch(session)
     last = (0, 0)
 
     def work() -> R:
+        _quiet_errors()
         with watch.within():
             return run()
 
-    with ThreadPoolExecutor(1, thread_name_prefix="skipstone-spark") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix=_THREAD) as pool:
         outcome = pool.submit(work)
         try:
             while wait([outcome], _POLL).not_done:
@@ -301,14 +319,19 @@ def _attempt(work: bytes) -> Callable[[bytes], bytes]:
     return attempt
 
 
-def with_errors(work: _Batches) -> _Batches:
-    """Wrap a function for ``mapInArrow``, so that its SkipstoneErrors are raised again on the driver."""
+def map_batches(frame: DataFrame, work: _Batches, schema: str | StructType) -> DataFrame:
+    """``mapInArrow`` for columns of any name, whose SkipstoneErrors are raised again on the driver."""
+    names = frame.columns
+    odd = any(sign in name for name in names for sign in ".`")
+    if odd:
+        # PySpark would take a dot for a nested field.
+        frame = frame.toDF(*(f"c{at}" for at in range(len(names))))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _errors_in_messages():
-            yield from work(batches)
+            yield from work((batch.rename_columns(names) for batch in batches) if odd else batches)
 
-    return run
+    return frame.mapInArrow(run, schema)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from skipstone.engine.jobs import gather
 from skipstone.engine.session import parallelism_of
-from skipstone.engine.spark import payload_frame
+from skipstone.engine.spark import map_batches, payload_frame
 from skipstone.engine.spark_types import (
     arrow_schema,
     schema_in_footers,
@@ -126,8 +126,8 @@ def _slices_frame(
 
     plan_bytes = dump_with_credentials(common, cloudpickle.dumps)
     if not len(schema):
-        return frame.mapInArrow(_reader(plan_bytes, None), "row tinyint").select()
-    return frame.mapInArrow(_reader(plan_bytes, arrow_schema(schema)), schema)
+        return map_batches(frame, _reader(plan_bytes, None), "row tinyint").select()
+    return map_batches(frame, _reader(plan_bytes, arrow_schema(schema)), schema)
 
 
 def _reader(

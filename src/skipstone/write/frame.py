@@ -17,7 +17,7 @@ from skipstone.engine.arrow_types import (
     to_stored_batch,
 )
 from skipstone.engine.session import require_pyspark, spark_session
-from skipstone.engine.spark import SparkEngine
+from skipstone.engine.spark import SparkEngine, map_batches
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.parquet.write.columns import find_path, find_type, stored_schema
 from skipstone.parquet.write.files import WrittenFile
@@ -179,7 +179,7 @@ def survey(frame: DataFrame, layout: PageLayout, to_stored: ToStored | None = No
     some = frame.observe(seen, f.count(f.lit(1)).alias("rows")).withColumn(_KEY, chance)
     some = some.where(f.rand(_SEED) < f.col(_KEY))
     # Packed as bytes: toArrow() fails on a NULL struct with a non-nullable field.
-    bodies = some.mapInArrow(_pack, "rows binary").toArrow()["rows"].to_pylist()
+    bodies = map_batches(some, _pack, "rows binary").toArrow()["rows"].to_pylist()
     batches = [batch for body in bodies for batch in pa.ipc.open_stream(body)]
     rows = int(seen.get["rows"])
     if not batches:
@@ -249,7 +249,7 @@ def _curve_position(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -
 
 def write_frame(frame: DataFrame, output: FileOutput) -> list[WrittenFile]:
     """Write the rows, one task per Spark partition, and return the files of successful attempts only."""
-    results = frame.mapInArrow(_task(dump_with_credentials(output)), "files binary").toArrow()
+    results = map_batches(frame, _task(dump_with_credentials(output)), "files binary").toArrow()
     return [file for body in results["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
 
 
@@ -315,8 +315,10 @@ def arrow_rows(data: Any) -> pa.Table:
 
 
 def as_table(data: Any) -> pa.Table:
-    """Convert data to an Arrow table; a pandas index becomes columns."""
+    """Convert data to an Arrow table; a pandas index becomes columns, and a lazy frame is collected."""
     try:
+        if is_of(data, "polars.") and hasattr(data, "collect"):
+            data = data.collect()
         if is_of(data, "pandas."):
             # As to_parquet does: an index becomes columns, unless it only numbers the rows. A named one is a
             # column too: to_parquet stores it in pandas metadata, which a lake's files don't have.

@@ -96,13 +96,13 @@ class FileSource:
         if self.format == "parquet":
             lake = _parquet_lake(self.store, self.entries, self.schema if self.fixed else None)
             return lake.scan(index=False).to_spark(session)
-        from skipstone.engine.spark import payload_frame, with_errors
+        from skipstone.engine.spark import map_batches, payload_frame
         from skipstone.engine.spark_types import arrow_schema, spark_schema
 
         schema = spark_schema(self.schema, self.schema)
         tasks = [dump_with_credentials(replace(self, entries=group)) for group in _groups(self.entries)]
-        read = with_errors(partial(_read_task, target=arrow_schema(schema)))
-        return payload_frame(session, tasks).mapInArrow(read, schema)
+        read = partial(_read_task, target=arrow_schema(schema))
+        return map_batches(payload_frame(session, tasks), read, schema)
 
 
 def _read_task(batches: Iterator[pa.RecordBatch], target: pa.Schema) -> Iterator[pa.RecordBatch]:
