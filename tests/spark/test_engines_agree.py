@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 import skipstone as sk
 
+pytestmark = pytest.mark.spark
+
 ROWS = 3_000
 RANDOM = np.random.default_rng(11)
 

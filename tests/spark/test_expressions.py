@@ -22,6 +22,8 @@ from tests.property._expressions import Expressions, random_rows
 from tests.spark._reads import zone
 from tests.support.samples import sample
 
+pytestmark = pytest.mark.spark
+
 AT_ONCE = 40
 
 

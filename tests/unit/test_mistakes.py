@@ -550,6 +550,8 @@ def test_spark_without_java(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    # Other tests of this process may have started a session.
+    monkeypatch.setattr("skipstone.engine.session.running_session", lambda: None)
     kind, message, hint = said(lambda: sk.open("events").index.build(engine="spark"), here)
     assert (kind, hint) == (sk.UsageError, JAVA)
     assert re.fullmatch("Spark needs Java.* not installed on this machine", message)
