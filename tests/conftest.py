@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 SPARK = "tests/spark/"
+# Start sessions of their own.
+CLUSTERS = ("tests/spark/test_cluster_engine.py", "tests/spark/test_read_cluster.py")
 
 # No deadline, as machines differ. `make test` draws the same examples every time, `make test-all` new ones.
 settings.register_profile(
@@ -29,16 +31,20 @@ settings.load_profile("skipstone")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests on one worker, which builds its lakes once, and all Spark tests on one session."""
+    """Keep a file's tests on one worker, which builds its lakes once, and most Spark tests on one session."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+            return SPARK if shares_session(nodeid) else str(super()._split_scope(nodeid))
 
     # The long files are in the first folders: sorted by their number of tests they would be the last.
     config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+def shares_session(nodeid: str) -> bool:
+    return nodeid.startswith(SPARK) and not nodeid.startswith(CLUSTERS)
 
 
 def pytest_collection_finish() -> None:
@@ -54,8 +60,8 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with Spark: its tests run one after the other."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    """Start with Spark: its tests run one after the other, and those of clusters take long."""
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not shares_session(item.nodeid)))
 
 
 # -- fixtures ------------------------------------------------------------------------------------

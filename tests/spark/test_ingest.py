@@ -158,7 +158,8 @@ def test_what_was_asked_for_is_in_the_files(spark: SparkSession, tmp_path: Path)
     assert found.plan().trace.rows_kept <= 6_000
 
 
-@pytest.mark.parametrize("cluster", [pytest.param("zorder", marks=pytest.mark.slow), "hilbert"])
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["zorder", "hilbert"])
 def test_curves_skip_on_each_column(spark: SparkSession, tmp_path: Path, cluster: str) -> None:
     frame = spark.range(0, 100_000, 1, 2).selectExpr(
         "id", "(id * 7919) % 100003 a", "(id * 104729) % 99991 b"
@@ -384,7 +385,7 @@ def test_progress_and_settings(spark: SparkSession, tmp_path: Path) -> None:
         steps = [step[1:] for step in told if step[0] == phase]
         assert steps == sorted(set(steps))
         assert all(done <= total for done, total in steps)
-        assert steps[-1][0] == steps[-1][1] >= report.files
+        assert steps[-1][0] == steps[-1][1] >= (report.files if phase == "writing" else 1)
 
 
 def test_an_interrupt_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:

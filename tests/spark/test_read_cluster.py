@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark.test_cluster_engine import run
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -70,18 +66,6 @@ def same(session):
     return {"wrong": wrong, "asked": asked}
 """
 
-CONNECT_SMOKE = (
-    COMMON
-    + """
-if __name__ == "__main__":
-    write()
-    session = sk.spark(remote=REMOTE)
-    TEXTS = TEXTS[:1]
-    found = {"kind": type(session).__module__, **same(session)}
-    session.stop()
-    print(json.dumps(found))
-"""
-)
 CONNECT = (
     COMMON
     + """
@@ -219,18 +203,6 @@ def test_spark_connect(tmp_path: Path) -> None:
     assert len({*found["counts"]}) == 1
     assert found["route"] == "driver"
     assert found["conf"]
-
-
-def test_spark_connect_in_short(spark: SparkSession, tmp_path: Path) -> None:
-    """A client without a Java virtual machine: the server is in that of the other tests."""
-    context = spark.sparkContext
-    service = getattr(context._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
-    server = getattr(service, "MODULE$")
-    server.start(context._jsc.sc())
-    found = run(f"REMOTE = 'sc://127.0.0.1:{server.localPort()}'\n{CONNECT_SMOKE}", tmp_path)
-    assert found["kind"].startswith("pyspark.sql.connect")
-    assert found["wrong"] == []
-    assert found["asked"] == 6
 
 
 @pytest.mark.slow

@@ -407,7 +407,7 @@ def test_filters_about_uuids_are_left_to_spark(spark: SparkSession, shop: Shop) 
         ({"where": "nope = 1"}, "nope"),
         ({"columns": "id,nope"}, "nope"),
         ({"snapshot": "nope"}, "unknown snapshot 'nope'"),
-        ({"catalog": "nobody-knows-it"}, "can't open catalog 'nobody-knows-it'"),
+        ({"catalog": "nobody-knows-it"}, "unknown catalog 'nobody-knows-it'"),
         ({"catalog": "/no/such/warehouse"}, "/no/such/warehouse"),
     ],
 )

@@ -27,7 +27,7 @@ def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
 
 @pytest.mark.parametrize(
     "writer",
-    ["pyarrow", "duckdb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spark", "polars"))],
+    ["duckdb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pyarrow", "spark", "polars"))],
 )
 def test_some_questions(spark: SparkSession, lakes: Lakes, writer: str) -> None:
     root, columns = lakes[writer]

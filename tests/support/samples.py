@@ -29,7 +29,7 @@ SAMPLES = {
     "predicate texts": Sample(600, 1),
     "prune": Sample(500, 1),
     "row sets": Sample(30, 1 / 100),
-    "scan": Sample(120, 0.35),
+    "scan": Sample(90, 0.35),
     "slices, damaged": Sample(100, 1 / 10),
     "slices, files": Sample(10, 1 / 20),
     "tables": Sample(30, 0.04),
@@ -37,11 +37,11 @@ SAMPLES = {
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/faults
     "damaged aggregates": Sample(15, 1 / 36),
-    "damaged index": Sample(90, 1 / 6),
+    "damaged index": Sample(54, 1 / 6),
     "damaged tables": Sample(20, 1 / 50),
-    "mutants": Sample(90, 1),
+    "mutants": Sample(60, 1),
     # tests/iceberg and tests/unit
-    "advice": Sample(12, 1 / 400),
+    "advice": Sample(8, 1 / 400),
     "chains": Sample(3, 1 / 1_300),
     "damaged entries": Sample(90, 1 / 10),
     "index levels": Sample(50, 1 / 80),

@@ -141,7 +141,7 @@ class EngineUse:
 
     Examples:
         >>> import skipstone as sk
-        >>> report = sk.open("events").index.build(["event_id"], engine="local", rebuild=True)
+        >>> report = sk.open("events", index_root="other").index.build(engine="local")
         >>> report.engine.name, report.engine.reason
         ('local', 'requested')
     """
