@@ -1,4 +1,4 @@
-.PHONY: help setup demo test test-all check lint types imports unit spark bench first-hour docs lock hooks clean
+.PHONY: help setup demo test daily test-all check lint types imports unit spark bench first-hour docs lock hooks clean
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
@@ -23,7 +23,10 @@ setup: .venv/.ready  ## create .venv with the locked versions (every other targe
 demo: .venv/.demo  ## write a lake and a table to demo/, ingest through Spark and show what queries skip
 	@$(BIN)/python examples/demo.py demo
 
-test: check  ## run every check: lint, types, import rules and tests, with samples of the long suites
+test: lint imports  ## run every check: lint, types, import rules and tests, with samples of the long suites
+	@$(MAKE) --no-print-directory -j2 types daily
+
+daily: setup
 	$(PYTEST) -n $(WORKERS) --durations=25 -m "not slow"
 
 test-all: check  ## run every check with the long suites in full (hours)

@@ -15,12 +15,13 @@ from skipstone.core.domain.keys import is_ordered
 from skipstone.errors import SkipstoneError
 from skipstone.predicate import tree
 from tests.property._oracle import CantEvaluate, Oracle, Truths, read
+from tests.support.samples import sample
 
 CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "corpus" / "parquet-testing"
 OPS: tuple[tree.CompareOp, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 COMBINATIONS = ((1, 1, 1), (0, 0, 0), (1, 0, 0), (0, 1, 1))
 VALUES = 3
-MOST = 150
+MOST = sample("corpus")
 """Predicates per file: wide ones are sampled."""
 
 

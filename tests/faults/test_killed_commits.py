@@ -107,7 +107,10 @@ def orphans(table: IcebergTable, root: Path) -> set[str]:
     return there - named
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+# Overwriting partitions has all steps of an append.
+@pytest.mark.parametrize(
+    "operation", ["partitions", "predicate", pytest.param("append", marks=pytest.mark.slow)]
+)
 def test_a_commit_that_is_killed_is_in_or_not(
     operation: str, process: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -229,8 +229,8 @@ def close(ours: Any, theirs: Any) -> bool:
     ("where", "group_by"),
     [
         ("true", []),
-        ("id < 0", []),
-        ("id = 7", []),
+        pytest.param("id < 0", [], marks=pytest.mark.slow),
+        pytest.param("id = 7", [], marks=pytest.mark.slow),
         ("s is not null", ["p", "zero"]),
         ("odd is null", ["year(ts)", "zero * 2"]),
     ],

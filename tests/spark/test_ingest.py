@@ -471,6 +471,7 @@ def list_later(make: Any) -> Any:
     return Later()
 
 
+@pytest.mark.slow
 def test_filters_where_queries_would_profit(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 60_000, 1, 2).selectExpr("id", "sha1(cast(id as string)) h", "id % 5 few")
     frame = frame.localCheckpoint()
@@ -493,6 +494,7 @@ def test_filters_where_queries_would_profit(spark: SparkSession, tmp_path: Path)
     assert scan.plan().trace.rows_kept <= 6_000
 
 
+@pytest.mark.slow
 def test_advice_comes_true(spark: SparkSession, tmp_path: Path) -> None:
     rows, wheres = 60_000, ["k = 777", "k between 20000 and 21000"]
     sizes = {"target_file_bytes": 100_000, "page_rows": 500}

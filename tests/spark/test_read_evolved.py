@@ -90,7 +90,7 @@ def asked(spark: SparkSession, root: Path, name: str, count: int) -> tuple[World
     return world(spark, root, texts, **SETTINGS[name]), texts
 
 
-@pytest.mark.parametrize("name", LAKES)
+@pytest.mark.parametrize("name", ["evolved", pytest.param("partitioned", marks=pytest.mark.slow)])
 def test_some_questions(spark: SparkSession, tmp_path: Path, name: str) -> None:
     made, texts = asked(spark, tmp_path, name, 5)
     made.check([None, *texts], FORCED)

@@ -182,6 +182,7 @@ def test_payloads_are_small(spark: SparkSession, lake: Path) -> None:
     assert len(pickle.dumps(parts.shared(plan))) < 8 * 1024
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_tasks(spark: SparkSession, lake: Path) -> None:
     plan = sk.open(lake).scan("id between 5 and 3600").plan()
     many = tuple(plan.tasks[n % len(plan.tasks)] for n in range(100_000))

@@ -44,7 +44,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [(ZONES[1], 7), *(pytest.param(name, 11, marks=pytest.mark.slow) for name in ZONES)]
+    ("name", "count"), [(ZONES[1], 4), *(pytest.param(name, 11, marks=pytest.mark.slow) for name in ZONES)]
 )
 def test_the_session_and_the_condition_in_one_zone(
     spark: SparkSession, lake: Path, name: str, count: int
