@@ -283,7 +283,7 @@ def _read(files: FileSource, entry: ListedFile, schema: pa.Schema) -> Iterator[p
     with _errors(files, entry):
         file = _open(files, entry)
         if isinstance(file, CsvFile):
-            yield from file.read(schema, by_position=not file.format.header)
+            yield from file.read(schema, by_position=not file.format.header, exact=not files.fixed)
         elif isinstance(file, JsonFile):
             yield from file.read(schema)
         else:

@@ -10,6 +10,7 @@ import csv
 import decimal
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from functools import reduce
 from itertools import islice
 from typing import Any, Final, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -77,11 +79,23 @@ def widen(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         return pa.struct(_united(left, right))
     if pa.types.is_list(a) and pa.types.is_list(b):
         return pa.list_(widen(a.value_type, b.value_type))
-    return next((wider for wider, narrower in _WIDER if {wider, narrower} == {a, b}), pa.string())
+    return _WIDER.get(frozenset((a, b)), pa.string())
 
 
-# A double would round large decimals: both together are text.
-_WIDER: Final = ((pa.float64(), pa.int64()), (_DECIMAL, pa.int64()), (_CLOCK, pa.date32()))
+# Types that stand for others until all values are known: int64 with values that a double would round, and
+# NaN and infinities only, which may be words.
+_LARGE: Final = pa.uint64()
+_WORDS: Final = pa.float16()
+# A double would round large numbers: both together are text.
+_WIDER: Final = {
+    frozenset((pa.float64(), pa.int64())): pa.float64(),
+    frozenset((pa.float64(), _WORDS)): pa.float64(),
+    frozenset((pa.int64(), _WORDS)): pa.float64(),
+    frozenset((pa.int64(), _LARGE)): _LARGE,
+    frozenset((pa.int64(), _DECIMAL)): _DECIMAL,
+    frozenset((_LARGE, _DECIMAL)): _DECIMAL,
+    frozenset((pa.date32(), _CLOCK)): _CLOCK,
+}
 
 
 def _united(a: dict[str, pa.DataType], b: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -99,8 +113,10 @@ def unite(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 def _storable(type: pa.DataType) -> pa.DataType | None:
     """Replace unknown types by text; None for an object without fields, which no file can store."""
-    if pa.types.is_null(type):
+    if pa.types.is_null(type) or type == _WORDS:
         return pa.string()
+    if type == _LARGE:
+        return pa.int64()
     if pa.types.is_list(type):
         item = _storable(type.value_type)
         return None if item is None else pa.list_(item)
@@ -210,8 +226,13 @@ class CsvFile:
                     types[name] = widen(types[name], _infer(column))
         return pa.schema(list(types.items()))
 
-    def read(self, schema: pa.Schema, *, by_position: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in a schema; columns that it lacks are left out."""
+    def read(
+        self, schema: pa.Schema, *, by_position: bool = False, exact: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in a schema; columns that it lacks are left out.
+
+        ``exact`` refuses numbers and booleans that inference would keep as text.
+        """
         import pyarrow.csv as pc_csv
 
         names, lines = (schema.names, 0) if by_position else self._header()
@@ -221,7 +242,7 @@ class CsvFile:
         # Columns are read by position: names may occur twice.
         labels = [str(at) for at in range(len(names))]
         wanted = [str(at) for at in places if at is not None]
-        types = {label: _csv_type(field.type) for label, field in _pairs(places, schema)}
+        types = {label: _csv_type(field.type, exact) for label, field in _pairs(places, schema)}
         # The last column shows whether a quote is not closed, and the number of rows if no other is read.
         wanted += [label for label in labels[-1:] if label not in wanted]
         types.setdefault(labels[-1], pa.string())
@@ -284,10 +305,13 @@ class CsvFile:
             array = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(str(place))
             if array.type != field.type:
                 try:
-                    array = _parse(array, field.type)
+                    parsed = _parse(array, field.type)
+                    at = pc.index(_altered(array, field.type), value=True).as_py()
                 except pa.ArrowInvalid:
                     at = _first_invalid(array, field.type)
-                    raise self._bad_value(above + at + 1, field, array[at].as_py()) from None
+                if at >= 0:
+                    raise self._bad_value(above + at + 1, field, array[at].as_py())
+                array = parsed
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -310,7 +334,7 @@ class CsvFile:
     def _bad_value(self, row: int, field: pa.Field, value: str | None, message: str = "") -> SchemaError:
         line = f"line {self._line(row)}"
         shown = f"{value!r} is not a valid {field.type}" if value is not None else message.rpartition(": ")[2]
-        hint = f'fix the value, or read the column as text: schema="{field.name} string, …"'
+        hint = f'fix the value, or read the column as text into a new lake: schema="{field.name} string, …"'
         if "UTF8" in message:
             hint = _ENCODING
         return SchemaError(shown, path=self.path, unit=line, column=field.name, hint=hint)
@@ -337,9 +361,10 @@ def _pairs(places: Sequence[int | None], schema: pa.Schema) -> Iterator[tuple[st
             yield str(place), field
 
 
-def _csv_type(type: pa.DataType) -> pa.DataType:
+def _csv_type(type: pa.DataType, exact: bool) -> pa.DataType:
     """Return the type that pyarrow reads directly: text for times in a zone, which may lack an offset."""
-    return pa.string() if pa.types.is_timestamp(type) and type.tz is not None else type
+    checked = exact and (_is_number(type) or pa.types.is_boolean(type))
+    return pa.string() if checked or (pa.types.is_timestamp(type) and type.tz is not None) else type
 
 
 def check_csv_types(schema: pa.Schema) -> None:
@@ -353,10 +378,13 @@ def check_csv_types(schema: pa.Schema) -> None:
 _LADDER: Final = (pa.bool_(), pa.int64(), _DECIMAL, pa.float64(), pa.date32(), _CLOCK, _INSTANT)
 _FIRST: Final = 64
 _BOOLEANS: Final = pa.array(["true", "false", "TRUE", "FALSE", "True", "False"])
-_TEXT_NUMBER: Final = r"^(\+|-?0[0-9xX])"
+# Zip codes, telephone numbers and padded values.
+_TEXT_NUMBER: Final = r"^(\+|-?0[0-9xX]|\s)|\s$"
 _WHOLE: Final = r"^-?[0-9]{1,38}$"
-# More digits than a double has.
-_LONG: Final = r"^-?[0-9]{17,}$"
+# Any other number has at most 15 digits and a small exponent, and is exact in a double.
+_LONG: Final = r"[0-9.]{16,}|[eE][+-]?[0-9]{3}"
+_DOUBLE_DIGITS: Final = 17
+_EXACT: Final = 2**53
 
 
 def _infer(texts: pa.Array) -> pa.DataType:
@@ -366,24 +394,64 @@ def _infer(texts: pa.Array) -> pa.DataType:
         return pa.null()
     # A type that the first values don't have needs no test on the others.
     types = [type for type in _LADDER if _fits(texts.slice(0, _FIRST), type)]
-    return next((type for type in types if _fits(texts, type)), pa.string())
+    found = next((type for type in types if _fits(texts, type)), pa.string())
+    if found == pa.int64() and _has_large(texts.cast(found)):
+        return _LARGE
+    words = found == pa.float64() and not pc.any(pc.match_substring_regex(texts, "[0-9]")).as_py()
+    return _WORDS if words else found
 
 
 def _fits(texts: pa.Array, type: pa.DataType) -> bool:
-    if pa.types.is_boolean(type):
-        return bool(pc.all(pc.is_in(texts, _BOOLEANS)).as_py())
     try:
         texts.cast(type)
     except pa.ArrowInvalid:
         return False
-    if pa.types.is_temporal(type):
-        return True
     if type == _DECIMAL and not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
         return False
-    if type == pa.float64() and pc.any(pc.match_substring_regex(texts, _LONG)).as_py():
-        return False
-    # Zip codes and telephone numbers are text.
-    return not pc.any(pc.match_substring_regex(texts, _TEXT_NUMBER)).as_py()
+    return not pc.any(_altered(texts, type)).as_py()
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
+
+
+def _has_large(numbers: pa.Array) -> bool:
+    """Whether a double would round some integers."""
+    return any(end is not None and abs(end) > _EXACT for end in pc.min_max(numbers).as_py().values())
+
+
+def _altered(texts: pa.Array, type: pa.DataType) -> pa.Array:
+    """Mark strings of which a number or boolean of a type would not keep the spelling or all digits."""
+    if pa.types.is_boolean(type):
+        return pc.and_(pc.is_valid(texts), pc.invert(pc.is_in(texts, _BOOLEANS)))
+    if not _is_number(type):
+        return pa.array([], pa.bool_())
+    spelled = pc.match_substring_regex(texts, _TEXT_NUMBER)
+    return pc.or_(spelled, _rounded(texts)) if type == pa.float64() else spelled
+
+
+def _rounded(texts: pa.Array) -> pa.Array:
+    """Mark numbers that differ from their double in the digits they have."""
+    suspect = pc.match_substring_regex(texts, _LONG)
+    if not pc.any(suspect).as_py():
+        return suspect
+    same = pc.equal(texts.cast(pa.float64()).cast(pa.string()), texts)
+    whole = pc.match_substring_regex(texts, _WHOLE)
+    suspect = pc.and_(suspect, pc.or_(pc.invert(same), whole))
+    marks = np.zeros(len(texts), bool)
+    places = pc.indices_nonzero(suspect)
+    marks[places.to_numpy()] = [_is_rounded(text) for text in texts.take(places).to_pylist()]
+    return pa.array(marks)
+
+
+def _is_rounded(text: str) -> bool:
+    value = float(text)
+    digits = re.sub("[eE].*|[^0-9]", "", text).strip("0")
+    if value == 0 or math.isinf(value):
+        return bool(digits)
+    if len(digits) > _DOUBLE_DIGITS or (abs(value) > _EXACT and text.lstrip("-").isdecimal()):
+        return True
+    return decimal.Decimal(f"{value:.{len(digits) - 1}e}") != decimal.Decimal(text)
 
 
 # -- JSON --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import json
 import pickle
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -77,6 +78,67 @@ def test_csv_text_that_looks_like_numbers(tmp_path: Path) -> None:
     assert rows(found)[0]["mixed"] == "1.5"
     # A file that ends after its header has no rows.
     assert rows(source(tmp_path / "b", {"b.csv": "id,name"})) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "type"),
+    [
+        (str(2**53 + 1), "1.5", "string"),
+        (str(2**53), "1.5", "double"),
+        (str(2**53 + 1), "5", "int64"),
+        (str(2**53 + 1), str(2**64), "decimal128(38, 0)"),
+        ("12345678901234567.89", "1", "string"),
+        ("0.1234567890123456789", "1", "string"),
+        ("0.10000000000000001", "-73.98765432109876", "double"),
+        ("1.50000000000000000000", "4.9e-324", "double"),
+        ("1e400", "1", "string"),
+        ("1e-400", "1", "string"),
+        ("Nan", "Inf", "string"),
+        ("NaN", "1", "double"),
+        (" 1", "2", "string"),
+    ],
+)
+def test_csv_numbers_keep_their_digits(tmp_path: Path, first: str, second: str, type: str) -> None:
+    header = "x,y\n"
+    one = source(tmp_path / "one", {"a.csv": f"{header}{first},\n{second},\n"})
+    two = source(tmp_path / "two", {"a.csv": f"{header}{first},\n", "b.csv": f"{header}{second},\n"})
+    assert str(one.schema.field("x").type) == str(two.schema.field("x").type) == type
+    kind = {"string": str, "double": float}.get(type, int)
+    for found in (one, two):
+        values = [str(value) for batch in found.batches() for value in batch.column("x").to_pylist()]
+        assert values == [str(kind(first)), str(kind(second))]
+
+
+@pytest.mark.parametrize(
+    ("type", "valid", "text"),
+    [
+        (pa.int64(), "-7", "01069"),
+        (pa.int64(), "7", " 7"),
+        (pa.int32(), "7", "+49"),
+        (pa.bool_(), "True", "1"),
+        (pa.float64(), "1e5", str(2**53 + 1)),
+        (pa.float64(), "0.30000000000000004", "0.1234567890123456789"),
+        (pa.float64(), "inf", "1e400"),
+        (pa.decimal128(9, 2), "1.5", "007"),
+    ],
+)
+def test_later_csv_values_are_exact_in_the_types_of_the_lake(
+    tmp_path: Path, type: pa.DataType, valid: str, text: str
+) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"x": pa.nulls(1, type)}), tmp_path / "lake" / "a.parquet")
+    lake = sk.open(tmp_path / "lake")
+    good = source(tmp_path / "good", {"a.csv": f"x,y\n{valid},\n,\n"}, lake=lake)
+    assert (good.schema.field("x").type, rows(good)[1]["x"]) == (type, None)
+    found = source(tmp_path / "bad", {"a.csv": f"x,y\n{valid},\n,\n{text},\n"}, lake=lake)
+    with pytest.raises(
+        SkipstoneError, match=rf"line 4, column x: '{re.escape(text)}' is not a valid .*new lake"
+    ):
+        rows(found)
+
+
+def test_a_chosen_type_accepts_leading_zeros(tmp_path: Path) -> None:
+    assert rows(source(tmp_path, {"a.csv": "x\n007\n"}, schema="x long")) == [{"x": 7}]
 
 
 def test_csv_columns_go_by_name(tmp_path: Path) -> None:
