@@ -285,7 +285,7 @@ def _read(files: FileSource, entry: ListedFile, schema: pa.Schema) -> Iterator[p
         if isinstance(file, CsvFile):
             yield from file.read(schema, by_position=not file.format.header, exact=not files.fixed)
         elif isinstance(file, JsonFile):
-            yield from file.read(schema)
+            yield from file.read(schema, exact=not files.fixed)
         else:
             path = files.store.path(entry.key)
             for stripe in range(file.nstripes):

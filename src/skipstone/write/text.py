@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -472,8 +472,9 @@ class JsonFile:
         for line, block in self._blocks():
             try:
                 table = pj.read_json(pa.BufferReader(block), _json_options(block))
-                large = any(_has_large_numbers(chunk) for column in table.columns for chunk in column.chunks)
-                type = None if large else _untimed(pa.struct(list(table.schema)))
+                chunks = [column.combine_chunks() for column in table.columns]
+                named = zip(table.column_names, map(_inferred, chunks), strict=True)
+                type = None if any(map(_may_be_rounded, chunks)) else pa.struct(list(named))
             except pa.ArrowInvalid:
                 type = None
             if type is None:
@@ -482,11 +483,16 @@ class JsonFile:
             found = widen(found, type)
         return pa.schema(list(found.fields))
 
-    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in a schema; fields that it lacks are left out."""
+    def read(self, schema: pa.Schema, *, exact: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in a schema; fields that it lacks are left out.
+
+        ``exact`` refuses numbers that inference would keep as text.
+        """
         for line, block in self._blocks():
             batch = self._read_fast(block, schema)
-            yield self._read_slowly(line, block, schema) if batch is None else batch
+            if batch is None or (exact and any(map(_may_be_rounded, batch.columns))):
+                batch = self._read_slowly(line, block, schema, exact)
+            yield batch
 
     def _read_fast(self, block: bytes, schema: pa.Schema) -> pa.RecordBatch | None:
         """Read a block by pyarrow; None if it has values that pyarrow can't convert."""
@@ -507,20 +513,20 @@ class JsonFile:
             return None
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _read_slowly(self, line: int, block: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    def _read_slowly(self, line: int, block: bytes, schema: pa.Schema, exact: bool) -> pa.RecordBatch:
         """Read a block line by line: maps, numbers as text, and the place of an error."""
         rows: list[list[Any]] = []
         for number, row in self._objects(line, block):
             try:
-                rows.append([_json_value(row.get(field.name), field.type, field.name) for field in schema])
+                rows.append([_json_value(row.get(f.name), f.type, f.name, exact) for f in schema])
             except _InvalidValue as error:
-                shown = json.dumps(error.value, default=str)
+                shown = _json_text(error.value)
                 raise SchemaError(
                     f"{shown} is not a valid {error.type}",
                     path=self.path,
                     unit=f"line {number}",
                     column=error.column,
-                    hint="fix the value, or pass schema= with another type for the column, such as string",
+                    hint="fix the value, or read the column as text into a new lake: pass schema=",
                 ) from None
         columns = zip(*rows, strict=True) if rows else [()] * len(schema)
         arrays = [pa.array(list(values), type) for values, type in zip(columns, schema.types, strict=True)]
@@ -557,7 +563,7 @@ class JsonFile:
                 continue
             unit = f"line {number}"
             try:
-                row = json.loads(text, parse_float=decimal.Decimal)
+                row = json.loads(text, parse_float=_Fraction)
             except ValueError as error:
                 hint = "write one JSON object per line; for an array or indented objects, run jq -c '.[]'"
                 raise CorruptFileError(
@@ -584,22 +590,41 @@ def _json_options(block: bytes) -> Any:
     return pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
 
 
-def _untimed(type: pa.DataType) -> pa.DataType:
-    """Replace times, which pyarrow infers from strings, by text."""
+class _Fraction(decimal.Decimal):
+    """A number with a fraction or an exponent, and its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        try:
+            value = super().__new__(cls, text)
+        except decimal.InvalidOperation:
+            # The exponent is beyond that of decimals too.
+            value = super().__new__(cls, float(text))
+        value.text = text
+        return value
+
+
+def _inferred(array: pa.Array) -> pa.DataType:
+    """Return the type of values that pyarrow has read; times, which it infers from strings, are text."""
+    type = array.type
     if pa.types.is_struct(type):
-        return pa.struct([(field.name, _untimed(field.type)) for field in type.fields])
+        fields = zip(type.fields, array.flatten(), strict=True)
+        return pa.struct([(field.name, _inferred(values)) for field, values in fields])
     if pa.types.is_list(type):
-        return pa.list_(_untimed(type.value_type))
+        return pa.list_(_inferred(array.flatten()))
+    if pa.types.is_int64(type) and _has_large(array):
+        return _LARGE
     return pa.string() if pa.types.is_temporal(type) else type
 
 
-def _has_large_numbers(array: pa.Array) -> bool:
-    """Whether an array has numbers that pyarrow may have rounded."""
+def _may_be_rounded(array: pa.Array) -> bool:
+    """Whether an array has doubles that may have been other whole numbers, or beyond the range."""
     if pa.types.is_struct(array.type):
-        return any(_has_large_numbers(field) for field in array.flatten())
+        return any(map(_may_be_rounded, array.flatten()))
     if pa.types.is_list(array.type):
-        return _has_large_numbers(array.flatten())
-    return pa.types.is_float64(array.type) and bool(pc.any(pc.greater_equal(pc.abs(array), 2.0**53)).as_py())
+        return _may_be_rounded(array.flatten())
+    return pa.types.is_float64(array.type) and bool(pc.any(pc.greater_equal(pc.abs(array), _EXACT)).as_py())
 
 
 def _json_type(value: Any) -> pa.DataType:
@@ -609,10 +634,10 @@ def _json_type(value: Any) -> pa.DataType:
         return pa.bool_()
     if isinstance(value, int):
         if -(2**63) <= value < 2**63:
-            return pa.int64()
+            return _LARGE if abs(value) > _EXACT else pa.int64()
         return _DECIMAL if abs(value) < 10**38 else pa.string()
-    if isinstance(value, decimal.Decimal | float):
-        return pa.float64()
+    if isinstance(value, _Fraction | float):
+        return pa.string() if isinstance(value, _Fraction) and math.isinf(float(value)) else pa.float64()
     if isinstance(value, list):
         return pa.list_(reduce(widen, map(_json_type, value), pa.null()))
     if isinstance(value, dict):
@@ -641,35 +666,50 @@ class _InvalidValue(Exception):
         self.value, self.type, self.column = value, type, column
 
 
-def _json_value(value: Any, type: pa.DataType, column: str) -> Any:
+def _json_text(value: Any) -> str:
+    """Return a value as JSON; fractions keep their digits."""
+    if isinstance(value, _Fraction):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json_text(name)}: {_json_text(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _json_value(value: Any, type: pa.DataType, column: str, exact: bool) -> Any:
     """Convert a JSON value to what pyarrow makes a value of a type from."""
     if value is None:
         return None
     if is_text(type):
-        text = value if isinstance(value, str) else json.dumps(value, default=_number, ensure_ascii=False)
+        text = value if isinstance(value, str) else _json_text(value)
         if _SURROGATE.search(text):
             raise _InvalidValue(value, type, column)
         return text
     if pa.types.is_struct(type) and isinstance(value, dict):
-        return {f.name: _json_value(value.get(f.name), f.type, f"{column}.{f.name}") for f in type.fields}
+        named = [(f.name, f.type, f"{column}.{f.name}") for f in type.fields]
+        return {name: _json_value(value.get(name), inner, path, exact) for name, inner, path in named}
     if pa.types.is_map(type) and isinstance(value, dict):
         inside = f"{column}.value"
-        return [(key, _json_value(item, type.item_type, inside)) for key, item in value.items()]
+        return [(key, _json_value(item, type.item_type, inside, exact)) for key, item in value.items()]
     if isinstance(type, pa.ListType | pa.LargeListType) and isinstance(value, list):
-        return [_json_value(item, type.value_type, f"{column}.element") for item in value]
+        return [_json_value(item, type.value_type, f"{column}.element", exact) for item in value]
     try:
-        return _json_scalar(value, type)
+        return _json_scalar(value, type, exact)
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
         raise _InvalidValue(value, type, column) from None
 
 
-def _json_scalar(value: Any, type: pa.DataType) -> Any:
+def _json_scalar(value: Any, type: pa.DataType, exact: bool) -> Any:
     if pa.types.is_boolean(type) and isinstance(value, bool):
         return value
     number = isinstance(value, int | decimal.Decimal) and not isinstance(value, bool)
     if pa.types.is_integer(type) and number and value == int(value):
         return pa.scalar(int(value), type).as_py()
     if pa.types.is_floating(type) and (number or value in ("NaN", "Infinity", "-Infinity", "+Infinity")):
+        large = isinstance(value, int) and abs(value) > _EXACT
+        if exact and (large or (number and math.isinf(float(value)))):
+            raise ValueError(value)
         return float(value)
     if pa.types.is_decimal(type) and (number or isinstance(value, str)):
         return pa.scalar(decimal.Decimal(value), type).as_py()
@@ -678,7 +718,3 @@ def _json_scalar(value: Any, type: pa.DataType) -> Any:
     if is_binary(type) and isinstance(value, str):
         return base64.b64decode(value, validate=True)
     raise TypeError(type)
-
-
-def _number(value: decimal.Decimal) -> float:
-    return float(value)

@@ -247,6 +247,41 @@ def test_json_types(tmp_path: Path) -> None:
     assert json.loads(third["mixed"]) == {"x": [1.5, "ü"]}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "type"),
+    [
+        (str(2**53 + 1), "0.5", "string"),
+        (str(2**53), "0.5", "double"),
+        (str(2**53 + 1), "5", "int64"),
+        ("1e400", "1", "string"),
+        ("-1e99999999999999999999", "1", "string"),
+        ("1.10", "true", "string"),
+        ("1E5", '{"x": [1.10, 1e5, "ü"]}', "string"),
+        ("1e20", "2.5", "double"),
+    ],
+)
+def test_json_numbers_keep_their_digits(tmp_path: Path, first: str, second: str, type: str) -> None:
+    lines = f'{{"x": {first}, "l": [{first}]}}\n', f'{{"x": {second}, "l": [{second}]}}\n'
+    one = source(tmp_path / "one", {"a.json": "".join(lines)})
+    two = source(tmp_path / "two", dict(zip(("a.json", "b.json"), lines, strict=True)))
+    assert [str(name) for name in one.schema.types] == [type, f"list<item: {type}>"]
+    assert one.schema == two.schema
+    kind = {"string": str, "double": float}.get(type, int)
+    assert rows(one) == rows(two) == [{"x": kind(text), "l": [kind(text)]} for text in (first, second)]
+
+
+@pytest.mark.parametrize("text", [str(2**53 + 1), "1e400", "-1e400"])
+def test_later_json_numbers_are_exact_in_the_types_of_the_lake(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"x": [0.5]}), tmp_path / "lake" / "a.parquet")
+    found = source(
+        tmp_path / "raw", {"a.json": f'{{"x": 1e20}}\n{{"x": {text}}}\n'}, lake=sk.open(tmp_path / "lake")
+    )
+    with pytest.raises(SkipstoneError, match=rf"line 2, column x: {text} is not a valid double .*new lake"):
+        rows(found)
+    assert rows(source(tmp_path / "raw", schema="x double"))[1]["x"] == float(text)
+
+
 def test_json_with_a_schema(tmp_path: Path) -> None:
     text = (
         '{"m": {"k": "2026-01-02"}, "day": "2026-01-01", "at": "2026-01-01T10:00:00", "price": 1.1, "x": 3}\n'
