@@ -107,23 +107,20 @@ def unite(schemas: Sequence[pa.Schema]) -> pa.Schema:
     types: dict[str, pa.DataType] = {}
     for schema in schemas:
         types = _united(types, dict(zip(schema.names, schema.types, strict=True)))
-    stored = {name: _storable(type) for name, type in types.items()}
-    return pa.schema([(name, type) for name, type in stored.items() if type is not None])
+    return pa.schema([(name, _storable(type)) for name, type in types.items()])
 
 
-def _storable(type: pa.DataType) -> pa.DataType | None:
-    """Replace unknown types by text; None for an object without fields, which no file can store."""
+def _storable(type: pa.DataType) -> pa.DataType:
+    """Replace unknown types, and objects without fields, which no file can store, by text."""
     if pa.types.is_null(type) or type == _WORDS:
         return pa.string()
     if type == _LARGE:
         return pa.int64()
     if pa.types.is_list(type):
-        item = _storable(type.value_type)
-        return None if item is None else pa.list_(item)
+        return pa.list_(_storable(type.value_type))
     if pa.types.is_struct(type):
-        fields = {field.name: _storable(field.type) for field in type.fields}
-        kept = [(name, type) for name, type in fields.items() if type is not None]
-        return pa.struct(kept) if kept else None
+        fields = [(field.name, _storable(field.type)) for field in type.fields]
+        return pa.struct(fields) if fields else pa.string()
     return type
 
 
