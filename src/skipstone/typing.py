@@ -166,8 +166,8 @@ MembersLike: TypeAlias = (
 )
 """Rows by their ids, or by their positions in files; a list of several must all hold."""
 
-DataLike: TypeAlias = "DataFrame | pl.LazyFrame | ArrowStream | ArrowArray"
-"""Rows: a Spark data frame, or a table of pyarrow, pandas, Polars or another Arrow library."""
+DataLike: TypeAlias = "DataFrame | pl.LazyFrame | ArrowStream | ArrowArray | list[ArrowArray]"
+"""Rows: a Spark data frame, a table of pyarrow, pandas, Polars or another Arrow library, or batches."""
 
 QueryLog: TypeAlias = "StrPath | Iterable[PredicateLike | tuple[PredicateLike, float]]"
 """Queries of a workload: the path of a query log, or predicates, each alone or with its weight."""

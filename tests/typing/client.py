@@ -185,7 +185,7 @@ def refused(lake: sk.Lake, options: Mapping[str, Any]) -> None:
     lake.scan().aggregate(sk.count(), within="ids", id_column="user_id")  # type: ignore[arg-type]
     lake.index.build(bloom=["a"])  # type: ignore[call-arg]
     lake.index.build(engine=3)  # type: ignore[arg-type]
-    sk.ingest([1, 2, 3], "events/")  # type: ignore[arg-type]
+    sk.ingest([1, 2, 3], "events/")  # type: ignore[list-item]
     sk.ingest(options, "events/", cluster="spiral")  # type: ignore[arg-type]
     sk.parse("a = 1", dialect="oracle")  # type: ignore[arg-type]
     sk.parse("a = 1").to_sql("oracle")  # type: ignore[arg-type]

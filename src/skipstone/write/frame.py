@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
@@ -316,18 +317,36 @@ def arrow_rows(data: Any) -> pa.Table:
 
 def as_table(data: Any) -> pa.Table:
     """Convert data to an Arrow table; a pandas index becomes columns, and a lazy frame is collected."""
+    hint = "pass a Spark data frame, or anything that pyarrow.table() accepts"
+    if isinstance(data, str | Path):
+        hint = "for files, use sk.ingest_new(source, lake)"
+    elif is_of(data, "skipstone.") and hasattr(data, "scan"):
+        hint = "pass the rows of a scan: lake.scan()"
+    elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+        hint = "pass pyarrow.Table.from_struct_array(pyarrow.array(rows))"
     try:
+        if isinstance(data, list) and data and all(isinstance(one, pa.RecordBatch) for one in data):
+            return pa.Table.from_batches(data)
         if is_of(data, "polars.") and hasattr(data, "collect"):
             data = data.collect()
         if is_of(data, "pandas."):
             # As to_parquet does: an index becomes columns, unless it only numbers the rows. A named one is a
             # column too: to_parquet stores it in pandas metadata, which a lake's files don't have.
             names = [name for name in data.index.names if name is not None]
-            return pa.Table.from_pandas(data, preserve_index=True if names else None)
+            table = pa.Table.from_pandas(data, preserve_index=True if names else None)
+            _refuse_periods(table.schema)
+            return table
         return pa.table(data)
     except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        hint = "pass a Spark data frame, or anything that pyarrow.table() accepts"
         raise UsageError(f"can't ingest a {type(data).__name__}: {error}", hint=hint) from error
+
+
+def _refuse_periods(schema: pa.Schema) -> None:
+    """Refuse periods of pandas, of which only numbers would be stored."""
+    for field in schema:
+        if getattr(field.type, "extension_name", None) == "pandas.period":
+            hint = f"convert the column first: frame[{field.name!r}].dt.to_timestamp()"
+            raise SchemaError("pandas periods can't be ingested", column=field.name, hint=hint)
 
 
 def spark_types(schema: pa.Schema) -> StructType:

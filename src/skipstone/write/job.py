@@ -210,8 +210,9 @@ def ingest(
     Options of the layout that are None are those of the lake or table, or the defaults below.
 
     Args:
-        data: A Spark data frame, or a table of pyarrow, pandas, Polars or another Arrow library; on local
-            threads also a ``pyarrow.RecordBatchReader`` or a ``pyarrow.dataset.Dataset``.
+        data: A Spark data frame, a table of pyarrow, pandas, Polars or another Arrow library, or a list of
+            ``pyarrow.RecordBatch``; on local threads also a ``pyarrow.RecordBatchReader`` or a
+            ``pyarrow.dataset.Dataset``.
         path: A directory, which is created or appended to; an open table; or, with ``catalog``, a table's
             name.
         partition_by: Columns of Hive-style partitions. A directory that has files keeps its own, and a

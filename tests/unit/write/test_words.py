@@ -386,11 +386,27 @@ def test_the_index_of_a_frame_is_kept(frame: Any, columns: list[str] | None) -> 
         assert found["k"].to_pylist() == frame.reset_index()["k"].tolist()
 
 
+def test_batches_are_a_table(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2, 3]})
+    assert as_table(table.to_batches(max_chunksize=1)).equals(table)
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match=r"can't ingest a Lake: .*lake\.scan\(\)"):
+        as_table(sk.open(tmp_path))
+
+
 def test_tables_that_can_t_be_ingested() -> None:
     with pytest.raises(UsageError, match=r"can't ingest a list: .*\(pass a Spark data frame"):
         to_frame([1, 2])
     with pytest.raises(UsageError, match="can't ingest a int"):
         to_frame(3)
+    with pytest.raises(UsageError, match=r"can't ingest a str: .*\(for files, use sk\.ingest_new\(source"):
+        to_frame("raw/a.csv")
+    with pytest.raises(UsageError, match=r"can't ingest a list: .*\(pass pyarrow\.Table\.from_struct_array"):
+        to_frame([{"a": 1}])
+    with pytest.raises(SchemaError, match=r"column p: pandas periods can't .*frame\['p'\]\.dt\.to_timestamp"):
+        to_frame(pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M")}))
+    with pytest.raises(UsageError, match=r"can't ingest a list: Schema at index 1 was different"):
+        to_frame([*pa.table({"a": [1]}).to_batches(), *pa.table({"b": [1]}).to_batches()])
     with pytest.raises(UsageError, match="data has no columns"):
         to_frame(pa.table({}))
     with pytest.raises(
