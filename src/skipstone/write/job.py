@@ -26,6 +26,7 @@ from skipstone.write.lakes import (
     index_new_files,
     lake_store,
     open_existing,
+    partition_order,
     refuse_overwrite,
     refuse_stream,
 )
@@ -139,7 +140,7 @@ class Ingest:
         lake = open_existing(self.store)
         if lake is None:
             return
-        names = tuple(lake.partition_names)
+        names = partition_order(lake)
         if names != layout.partition_by:
             columns = ", ".join(names) or "no column"
             problem = f"lake was partitioned by {columns} by a concurrent job"

@@ -25,6 +25,7 @@ from skipstone.errors import (
 )
 from skipstone.iceberg.catalogs import is_table_name
 from skipstone.lake.directory import is_visible
+from skipstone.lake.partitions import read_partitions
 from skipstone.lake.records import (
     BESIDE,
     FOLDER,
@@ -99,8 +100,8 @@ def check_names(names: Iterable[str]) -> None:
 
 def fit_layout(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
     """Apply the lake's partitioning and, where the layout has none, its bloom filters and clustering."""
-    names = lake.partition_names
-    if layout.partition_by and tuple(layout.partition_by) != tuple(names):
+    names = partition_order(lake)
+    if layout.partition_by and layout.partition_by != names:
         own = ", ".join(names) or "no column"
         raise UsageError(
             f"lake is partitioned by {own}, not by {', '.join(layout.partition_by)}",
@@ -109,8 +110,13 @@ def fit_layout(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
         )
     indexed = (".".join(path) for path in _spec(lake).get("blooms", ()))
     blooms = layout.blooms or tuple(name for name in indexed if _has(schema, name))
-    inherited = replace(layout, partition_by=tuple(names), blooms=blooms)
+    inherited = replace(layout, partition_by=names, blooms=blooms)
     return inherited if layout.cluster_by else _inherit_clustering(inherited, lake, schema)
+
+
+def partition_order(lake: Lake) -> tuple[str, ...]:
+    """Return the partition columns in the order of their directories."""
+    return tuple(read_partitions([lake.entries[0].key], uri=lake.uri).schema.names)
 
 
 def cluster_metadata(layout: PageLayout) -> tuple[tuple[str, str], ...]:

@@ -217,6 +217,15 @@ def lake(tmp_path: Path) -> Lake:
 NEW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.int64())])
 
 
+def test_partition_columns_keep_the_order_of_their_directories(tmp_path: Path) -> None:
+    names = [f"p{n}" for n in range(8)]
+    folder = tmp_path.joinpath(*(f"{name}=1" for name in names))
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), folder / "f.parquet")
+    schema = pa.schema([("id", pa.int64()), *((name, pa.int32()) for name in names)])
+    assert fit_layout(PageLayout(), sk.open(tmp_path), schema).partition_by == tuple(names)
+
+
 def test_a_layout_fitted_to_a_lake(lake: Lake) -> None:
     # A filter on a column that the new rows don't have is none of theirs.
     assert fit_layout(PageLayout(), lake, NEW) == PageLayout(partition_by=("day",), blooms=("name",))
