@@ -34,6 +34,7 @@ from skipstone.write.frame import row_metadata, rows_schema, task_name
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,
+    check_partitions,
     check_target,
     fit_layout,
     index_new_files,
@@ -73,14 +74,14 @@ class SinkWriter(DataSourceArrowWriter):
     """One append: the driver begins it, tasks write, the driver publishes."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        evolve = is_true(options, "evolve", "false")
+        self._evolve = is_true(options, "evolve", "false")
         self._store, layout, self._index = write_options(options)
         check_target(self._store)
         self._schema = rows_schema(schema)
         lake = open_existing(self._store)
         self._layout = layout if lake is None else fit_layout(layout, lake, self._schema)
         if lake is not None:
-            check_fits(lake, self._schema, evolve=evolve)
+            check_fits(lake, self._schema, evolve=self._evolve)
         self._layout.check(self._schema)
         self._metadata = dict(row_metadata(schema, self._layout))
         owner = _java()
@@ -108,6 +109,11 @@ class SinkWriter(DataSourceArrowWriter):
         """Publish the files of successful tasks, then index them."""
         keys = [file.key for each in messages if isinstance(each, WrittenFiles) for file in each.files]
         with self._append() as append:
+            lake = open_existing(self._store)
+            if lake is not None:
+                check_fits(lake, self._schema, evolve=self._evolve)
+            if self._layout.partition_by:
+                check_partitions(lake, keys, self._schema)
             append.publish(keys)
         if keys and self._index:
             # The rows are published: a stale index costs time only, and the next job updates it.

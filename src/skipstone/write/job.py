@@ -20,6 +20,7 @@ from skipstone.scan.lake import Lake, Table
 from skipstone.store.store import Store
 from skipstone.write.lakes import (
     check_fits,
+    check_partitions,
     check_target,
     fit_layout,
     index_bytes,
@@ -113,7 +114,7 @@ class Ingest:
             check_count(survey.rows, files, self.store.uri)
             clock.lap("write")
             before_publish()
-            self._check_again(layout, rows.schema)
+            self._check_again(layout, rows.schema, files)
             if files or sources:
                 append.publish([file.key for file in files], sources=sources)
             clock.lap("publish")
@@ -135,17 +136,18 @@ class Ingest:
             engine=EngineUse(rows.engine.name, self.why).compared(bytes=survey.memory_bytes),
         )
 
-    def _check_again(self, layout: PageLayout, schema: pa.Schema) -> None:
+    def _check_again(self, layout: PageLayout, schema: pa.Schema, files: Sequence[WrittenFile]) -> None:
         """Check the rows against the lake as it is now: another job may have created or changed it."""
         lake = open_existing(self.store)
-        if lake is None:
-            return
-        names = partition_order(lake)
-        if names != layout.partition_by:
+        names = layout.partition_by if lake is None else partition_order(lake)
+        if lake is not None and names != layout.partition_by:
             columns = ", ".join(names) or "no column"
             problem = f"lake was partitioned by {columns} by a concurrent job"
             raise ConflictError(problem, path=lake.uri, hint="run the ingest again")
-        check_fits(lake, schema, evolve=self.evolve)
+        if lake is not None:
+            check_fits(lake, schema, evolve=self.evolve)
+        if names:
+            check_partitions(lake, [file.key for file in files], schema)
 
     def _index_and_measure(
         self, layout: PageLayout, survey: RowSurvey, files: Sequence[WrittenFile], rows: Rows
@@ -219,7 +221,7 @@ def ingest(
         partition_by: Columns of Hive-style partitions. A directory that has files keeps its own, and a
             table's spec decides for tables.
         cluster_by: Columns to order rows by within partitions. By default those of the previous ingest.
-        cluster: ``"sort"``, or the curve ``"zorder"`` or ``"hilbert"`` over two to eight columns.
+        cluster: ``"sort"``, or the curve ``"zorder"`` or ``"hilbert"`` over up to eight columns.
         target_file_bytes: Target file size; 128 MiB by default.
         row_group_rows: Maximum rows of a row group; 1,000,000 by default.
         row_group_bytes: Maximum bytes of a row group in memory; 256 MiB by default.

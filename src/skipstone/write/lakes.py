@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from skipstone.core.domain.keys import is_text, storage_type
 from skipstone.engine.jobs import Engine
 from skipstone.errors import (
     CorruptFileError,
@@ -25,7 +26,7 @@ from skipstone.errors import (
 )
 from skipstone.iceberg.catalogs import is_table_name
 from skipstone.lake.directory import is_visible
-from skipstone.lake.partitions import read_partitions
+from skipstone.lake.partitions import read_partitions, value_text
 from skipstone.lake.records import (
     BESIDE,
     FOLDER,
@@ -153,12 +154,58 @@ def check_fits(lake: Lake, schema: pa.Schema, *, evolve: bool) -> None:
         if other != name and name not in lake.query_schema.names:
             problem = f"the lake's column is named {other}"
             raise SchemaError(problem, path=lake.uri, column=name, hint="rename the column")
+    for name in names:
+        own_type, new_type = lake.query_schema.field(name).type, schema.field(name).type
+        if not pa.types.is_null(own_type) and _kind(own_type) != _kind(new_type):
+            problem = f"partition column is {own_type} in the lake, but {new_type} in the new rows"
+            raise SchemaError(
+                problem, path=lake.uri, column=name, hint=_cast_hint(own_type, "use a new lake")
+            )
     data = pa.schema([field for field in schema if field.name not in names])
     own = pa.schema([field for field in lake.query_schema if field.name not in names])
     merge_schemas([(lake.uri, own), ("the new rows", data)])
     new = dict(_new_columns(pa.struct(list(data)), pa.struct(list(own))))
     if new and not evolve:
         raise _new_column_error(new, lake.uri)
+
+
+def check_partitions(lake: Lake | None, keys: Sequence[str], schema: pa.Schema) -> None:
+    """Refuse new files whose partition values would be read back as another type, as '01' as a number.
+
+    Types are inferred from all values, so those of the lake count too.
+    """
+    old = [] if lake is None else [entry.key for entry in lake.entries]
+    after = read_partitions([*keys, *old])
+    for at, values in enumerate(after.values if keys else ()):
+        name = after.schema.names[at]
+        wanted = schema.field(name).type
+        if pa.types.is_null(values.type) or _kind(values.type) == _kind(wanted):
+            continue
+        texts = [value_text(key.split("/")[at].partition("=")[2]) for key in keys]
+        pairs = zip(texts, values.slice(0, len(keys)).to_pylist(), strict=True)
+        found = [(text, value) for text, value in pairs if text is not None]
+        # An example that also looks different is the clearest.
+        for text, value in sorted(found, key=lambda pair: pair[0] == str(pair[1]))[:1]:
+            raise SchemaError(
+                f"partition value {text!r} would be read back as {value} of type {values.type}, not {wanted}",
+                column=name,
+                hint=_cast_hint(values.type, "partition by another column"),
+            )
+
+
+def _cast_hint(type: pa.DataType, otherwise: str) -> str:
+    kind = _kind(type)
+    return f"cast the column to {kind}, or {otherwise}" if kind in _PARTITION_KINDS else otherwise
+
+
+_PARTITION_KINDS: Final = ("string", "integer", "date")
+
+
+def _kind(type: pa.DataType) -> str:
+    """Return what a partition column contains, whatever its width."""
+    type = storage_type(type)
+    tests = (is_text, pa.types.is_integer, pa.types.is_date)
+    return next((kind for kind, holds in zip(_PARTITION_KINDS, tests, strict=True) if holds(type)), str(type))
 
 
 def _new_columns(rows: pa.DataType, lake: pa.DataType, path: str = "") -> Iterator[tuple[str, list[str]]]:

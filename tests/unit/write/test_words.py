@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,18 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.records import open_lake_root
+from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
+from skipstone.parquet.write.partition import NULL_FOLDER, partition_folder
 from skipstone.scan.lake import Lake
-from skipstone.spark.sink import SinkWriter, write_options
+from skipstone.spark.sink import SinkWriter, WrittenFiles, write_options
 from skipstone.store.store import open_root
 from skipstone.write.frame import as_table, to_frame
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,
     check_names,
+    check_partitions,
     check_target,
     cluster_metadata,
     fit_layout,
@@ -241,6 +246,10 @@ def test_a_layout_fitted_to_a_lake(lake: Lake) -> None:
         ([("ID", pa.int64()), ("day", pa.int64())], r"column ID: the lake's column is named id \(rename"),
         ([("Day", pa.int64()), ("id", pa.int64())], "column day: partition column is missing from the rows"),
         ([("id", pa.string()), ("day", pa.int64())], "column id"),
+        (
+            [("id", pa.int64()), ("day", pa.string())],
+            r"column day: partition column is int32 in the lake, but string in the new rows \(cast the",
+        ),
     ],
 )
 @pytest.mark.parametrize("evolve", [False, True])
@@ -248,6 +257,43 @@ def test_rows_that_don_t_fit(lake: Lake, fields: Any, problem: str, evolve: bool
     check_fits(lake, NEW, evolve=evolve)
     with pytest.raises(SchemaError, match=problem):
         check_fits(lake, pa.schema(fields), evolve=evolve)
+
+
+@pytest.mark.parametrize(
+    ("old", "type", "values", "problem"),
+    [
+        (
+            [],
+            pa.string(),
+            ["1", "01"],
+            r"'01' would be read back as 1 of type int32, not string \(cast .* integer",
+        ),
+        ([], pa.string(), ["1", "1.0"], "'1' would be read back as 1.0 of type double"),
+        (
+            [],
+            pa.string(),
+            ["2020-01-01"],
+            r"as 2020-01-01 of type date32\[day\], not string \(cast .* date, or",
+        ),
+        ([], pa.string(), ["a", "01", None], None),
+        (["a"], pa.string(), ["01"], None),
+        ([NULL_FOLDER], pa.string(), ["01"], "'01' would be read back as 1"),
+        ([], pa.string(), [None], None),
+        (["5"], pa.int64(), [2**40, None], None),
+        ([], pa.uint64(), [2**63], r"type decimal128\(19, 0\), not uint64 \(partition by another column"),
+        (["2020-01-01"], pa.date32(), [dt.date(1, 2, 3)], None),
+    ],
+)
+def test_partition_values_are_read_back(
+    tmp_path: Path, old: list[str], type: pa.DataType, values: list[object], problem: str | None
+) -> None:
+    for raw in old:
+        (tmp_path / f"a=1/p={raw}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"a=1/p={raw}/f.parquet")
+    keys = [f"{partition_folder(['a', 'p'], [1, value])}/new.parquet" for value in values]
+    schema = pa.schema([("a", pa.int64()), ("p", type)])
+    with nullcontext() if problem is None else pytest.raises(SchemaError, match=problem):
+        check_partitions(sk.open(tmp_path) if old else None, keys, schema)
 
 
 NESTED = pa.struct([("x", pa.int64()), ("list", pa.list_(pa.struct([("deep", pa.int64())])))])
@@ -289,6 +335,10 @@ def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="evolve must be true or false, got 'yes'"):
         SinkWriter({"path": str(tmp_path), "evolve": "yes"}, schema)
     SinkWriter({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
+    options = {"path": str(tmp_path / "new"), "partition_by": "p"}
+    writer = SinkWriter(options, StructType().add("id", "long").add("p", "string"))
+    with pytest.raises(SchemaError, match="column p: partition value '01' would be read back as 1"):
+        writer.commit([WrittenFiles((WrittenFile("p=01/f.parquet", 1, 1, 1, "p=01"),))])
 
 
 # -- clustering --------------------------------------------------------------------------------

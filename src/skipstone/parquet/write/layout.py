@@ -11,6 +11,7 @@ import pyarrow as pa
 from skipstone.core.domain.keys import is_ordered, is_text, storage_type
 from skipstone.errors import UsageError, did_you_mean
 from skipstone.parquet.write.columns import find_type, leaves_of, stored_schema
+from skipstone.parquet.write.partition import PARTITION_HINT
 
 MIB = 1 << 20
 CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
@@ -50,7 +51,7 @@ class PageLayout:
             raise UsageError(f"unknown clustering {self.cluster!r}", hint=hint)
         if self.cluster != "sort" and not 1 <= len(self.cluster_by) <= _MOST_AXES:
             problem = f"{self.cluster} does not support {len(self.cluster_by)} columns"
-            raise UsageError(problem, hint=f"cluster by two to {_MOST_AXES} columns")
+            raise UsageError(problem, hint=f"cluster by one to {_MOST_AXES} columns")
 
     def _check_sizes(self) -> None:
         for name in ("target_file_bytes", "row_group_rows", "row_group_bytes", "page_rows"):
@@ -87,6 +88,10 @@ class PageLayout:
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
                 raise UsageError(f"duplicate column in {what}", column=twice[0], hint="name each column once")
+            hidden = [name for name in names if what == "partition_by" and name.startswith(".")]
+            if hidden:
+                problem = "directories of a partition column whose name starts with a dot are hidden"
+                raise UsageError(problem, column=hidden[0], hint="rename the column")
             both = [name for name in names if what != "partition_by" and name in self.partition_by]
             if both:
                 problem = f"partition column can't be in {what}"
@@ -102,8 +107,7 @@ class PageLayout:
         for name in self.partition_by:
             if len(schema.get_all_field_indices(name)) != 1 or not _names_folders(schema.field(name).type):
                 type = find_type(schema, name)
-                hint = "partition by strings, booleans, integers, dates or decimals"
-                raise UsageError(f"{type} can't be a partition column", column=name, hint=hint)
+                raise UsageError(f"{type} can't be a partition column", column=name, hint=PARTITION_HINT)
         if not set(schema.names) - set(self.partition_by):
             problem = "all columns are partition columns" if len(schema) else "schema has no columns"
             raise UsageError(problem, hint="include at least one other column")
@@ -127,10 +131,4 @@ class PageLayout:
 
 def _names_folders(type: pa.DataType) -> bool:
     type = storage_type(type)
-    return bool(
-        is_text(type)
-        or pa.types.is_boolean(type)
-        or pa.types.is_integer(type)
-        or pa.types.is_date(type)
-        or pa.types.is_decimal(type)
-    )
+    return bool(is_text(type) or pa.types.is_integer(type) or pa.types.is_date(type))

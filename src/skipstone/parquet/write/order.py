@@ -98,7 +98,7 @@ class Cluster:
             raise UsageError(f"unknown curve {curve!r}", hint="use zorder or hilbert")
         if isinstance(columns, str) or not 1 <= len(columns) <= _MOST_AXES:
             problem = f"invalid columns {columns!r} for a curve"
-            raise UsageError(problem, hint=f"pass two to {_MOST_AXES} columns")
+            raise UsageError(problem, hint=f"pass one to {_MOST_AXES} columns")
         bits = min(_POSITION_BITS // len(columns), _MOST_BITS)
         return cls(curve, tuple(Ranks.of(sample, name, bits) for name in columns))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import decimal
 import re
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from skipstone.core.arrays import plain
 from skipstone.core.evidence import Array
-from skipstone.errors import UsageError
+from skipstone.errors import SchemaError, UsageError
 
 
 class Split(NamedTuple):
@@ -81,7 +80,8 @@ def _values(name: str, column: pa.Array, positions: Array) -> list[object]:
 
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""Directory name for NULL and for the empty string, which Hive partitions don't distinguish."""
+"""Directory name for NULL."""
+PARTITION_HINT = "partition by strings, integers or dates, or cast the column to one of them"
 
 # Spark's list, and NUL, which Spark does not escape and no file system accepts.
 _UNSAFE = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
@@ -103,23 +103,17 @@ def escape(text: str) -> str:
 
 
 def _raw(name: str, value: object) -> str:
-    text = _text(name, value)
-    return escape(text) if text else NULL_FOLDER
+    if value in ("", NULL_FOLDER):
+        problem = f"partition value {value!r} would be read back as NULL"
+        raise SchemaError(problem, column=name, hint="replace it with NULL or another string")
+    return NULL_FOLDER if value is None else escape(_text(name, value))
 
 
-def _text(name: str, value: object) -> str | None:
-    if value is None or isinstance(value, str):
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
         return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if isinstance(value, decimal.Decimal) and value.is_finite():
-        return format(value, "f")
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.isoformat()
-    raise UsageError(
-        f"{type(value).__name__} can't be a partition value",
-        column=name,
-        hint="partition by strings, booleans, integers, dates or decimals",
-    )
+    raise UsageError(f"{type(value).__name__} can't be a partition value", column=name, hint=PARTITION_HINT)

@@ -137,7 +137,7 @@ def test_what_is_refused() -> None:
     table = pa.table({"a": [1], "l": [[1]], "t": ["x"]})
     with pytest.raises(UsageError, match="unknown curve 'peano'"):
         Cluster.of(table, ["a"], "peano")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="pass two to 8 columns"):
+    with pytest.raises(UsageError, match="pass one to 8 columns"):
         Cluster.of(table, [], "zorder")
     with pytest.raises(UsageError, match=r"column l: list.* has no order"):
         Cluster.of(table, ["a", "l"], "zorder")
