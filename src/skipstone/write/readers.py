@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from skipstone.core.domain.keys import is_text
 from skipstone.engine.jobs import Engine, LocalEngine
 from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError, did_you_mean
 from skipstone.lake.conform import conform
@@ -155,8 +156,11 @@ def open_files(
         opened = _parquet_lake(store, files.entries, None)
         if schema is not None:
             _check_columns(schema, opened.query_schema.names, store.uri)
+        elif lake is not None:
+            schema = _with_strings(opened, lake)
+        if schema is not None:
             opened = _parquet_lake(store, files.entries, schema)
-        return replace(files, schema=opened.query_schema)
+        return replace(files, schema=opened.query_schema, fixed=schema is not None)
     partitions = read_partitions([entry.key for entry in entries], uri=store.uri).schema
     own = None if lake is None else lake.query_schema
     if schema is None:
@@ -251,9 +255,18 @@ def _lake_type(inferred: pa.DataType, own: pa.DataType) -> pa.DataType:
     return own
 
 
+def _with_strings(source: Lake, lake: Lake) -> pa.Schema | None:
+    """Return the source's schema with strings for partition columns that are strings in the lake, if any."""
+    texts = {field.name for field in lake.query_schema if is_text(decoded(field.type))}
+    names = source.partition_names & texts
+    fields = [f.with_type(pa.string()) if f.name in names else f for f in source.query_schema]
+    return pa.schema(fields) if names else None
+
+
 def _with_partitions(data: pa.Schema, partitions: pa.Schema, own: pa.Schema | None) -> pa.Schema:
     """Add partition columns, in the lake's types; one that files store too has the partition's value."""
-    types = {} if own is None else {field.name: decoded(field.type) for field in own}
+    known = () if own is None else (field for field in own if not pa.types.is_null(field.type))
+    types = {field.name: decoded(field.type) for field in known}
     keys = {key.name: key.with_type(types.get(key.name, key.type)) for key in partitions}
     fields = [keys.pop(column.name, column) for column in data]
     return pa.schema([*fields, *keys.values()])

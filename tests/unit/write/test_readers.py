@@ -327,6 +327,20 @@ def test_partitions_of_folders(tmp_path: Path) -> None:
     assert rows(found)[1] == {"id": 2, "day": "2026-01-02", "k": 2}
 
 
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_partitions_that_are_strings_in_the_lake(tmp_path: Path, format: str) -> None:
+    """Alone, the new directory would be an integer."""
+    folder, lake = tmp_path / "in" / "k=01", tmp_path / "lake"
+    folder.mkdir(parents=True)
+    if format == "csv":
+        (folder / "a.csv").write_text("id\n1\n")
+    else:
+        pq.write_table(pa.table({"id": [1]}), folder / "a.parquet")
+    sk.ingest(pa.table({"k": ["2A"], "id": [2]}), lake, partition_by=["k"], engine="local", index=False)
+    sk.ingest_new(tmp_path / "in", lake, engine="local", index=False)
+    assert sk.open(lake).scan("k = '01'").to_arrow().to_pylist() == [{"id": 1, "k": "01"}]
+
+
 def test_orc(tmp_path: Path) -> None:
     orc.write_table(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "a.orc")
     orc.write_table(pa.table({"name": ["b"], "id": pa.array([2**40])}), tmp_path / "b.orc")
