@@ -460,11 +460,15 @@ class BooleanValue(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Compare(Predicate):
-    """``left op right``; ``<=>`` is null-safe equality."""
+    """``left op right``; ``<=>`` is null-safe equality.
+
+    ``zone`` is the session time zone, in which zoneless values are compared with instants.
+    """
 
     op: CompareOp
     left: Expr
     right: Expr
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -476,13 +480,14 @@ class Between(Predicate):
     high: Expr
     low_inclusive: bool = True
     high_inclusive: bool = True
+    zone: str = "UTC"
 
     @property
     def ends(self) -> tuple[Compare, Compare]:
         """The two equivalent comparisons."""
         return (
-            Compare(">=" if self.low_inclusive else ">", self.arg, self.low),
-            Compare("<=" if self.high_inclusive else "<", self.arg, self.high),
+            Compare(">=" if self.low_inclusive else ">", self.arg, self.low, self.zone),
+            Compare("<=" if self.high_inclusive else "<", self.arg, self.high, self.zone),
         )
 
 

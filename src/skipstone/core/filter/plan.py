@@ -32,7 +32,7 @@ from skipstone.core.filter.members import is_exact, leaf_test
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.compile import NODE_PASSES, PREDICATE_PASSES
-from skipstone.core.ir.literals import float_readings
+from skipstone.core.ir.literals import fixed_offset, float_readings
 from skipstone.core.ir.lower import Lowering, lower_node, negate
 from skipstone.core.ir.nodes import (
     AndNode,
@@ -90,7 +90,8 @@ class RowBinder(Binder):
             assert isinstance(folded, Value)
         except NotJudgeable:
             one = BatchRows(pa.record_batch([pa.nulls(1)], ["none"]), {})
-            return Value(self.series(expr).compute(one)[0], "UTC")
+            zone = expr.zone if isinstance(expr, tree.Call | tree.Cast) else "UTC"
+            return Value(self.series(expr).compute(one)[0], zone)
         return folded
 
     def values_of(self, ref: ColumnRef) -> Series:
@@ -132,7 +133,7 @@ class RowBinder(Binder):
 
     def _call(self, call: tree.Call) -> Series:
         if call.name == "nullif" and len(call.args) == 2:
-            same = tree.Compare("=", *call.args)
+            same = tree.Compare("=", *call.args, call.zone)
             return self._call(tree.Call("if", (same, tree.Literal(pa.scalar(None)), call.args[0]), call.zone))
         from skipstone.core.filter.functions import ALIASES, FUNCTIONS
 
@@ -295,13 +296,13 @@ class Planner:
                 from skipstone.core.filter.strings import like_test
 
                 return self._string_test(arg, lambda type: like_test(predicate, type), cost=40)
-            case tree.Compare(op, left, right):
-                recast = self._recast(left, right) or self._recast(right, left, swap=True)
+            case tree.Compare(op, left, right, zone):
+                recast = self._recast(left, right, zone) or self._recast(right, left, zone, swap=True)
                 if recast is not None:
-                    return self._leaf(tree.Compare(op, *recast))
+                    return self._leaf(tree.Compare(op, *recast, zone))
                 return self._pair(predicate)
             case tree.IsIn(arg, values, zone):
-                recast = self._recast(arg, tree.Literal(pa.scalar(None, values.type), zone))
+                recast = self._recast(arg, tree.Literal(pa.scalar(None, values.type), zone), zone)
                 if recast is not None:
                     return self._leaf(tree.IsIn(recast[0], values, zone))
         raise not_computable(predicate, why)
@@ -318,20 +319,21 @@ class Planner:
         return ConditionNode(lambda rows: test(series.compute(rows)), cost + series.cost, series.risky)
 
     def _recast(
-        self, arg: tree.Expr, other: tree.Expr, *, swap: bool = False
+        self, arg: tree.Expr, other: tree.Expr, zone: str, *, swap: bool = False
     ) -> tuple[tree.Expr, tree.Expr] | None:
         """Cast ``arg`` to the type of the other side if Spark casts the column row by row."""
         from skipstone.core.filter.arithmetic import is_number
 
         source, target = (storage_type(self.binder.series(e).type) for e in (arg, other))
-        zone = other.zone if isinstance(other, tree.Literal) else "UTC"
+        zone = other.zone if isinstance(other, tree.Literal) else zone
         target_type = None
         if is_text(source):
             target_type = _string_target(target)
         elif pa.types.is_floating(target) and is_number(source) and not pa.types.is_floating(source):
             target_type = pa.float64()
-        elif arg.columns() and not other.columns() and pa.types.is_timestamp(target) and target.tz:
-            target_type = _instant_of(source)
+        elif arg.columns() and pa.types.is_timestamp(target) and target.tz:
+            # Two columns in UTC are compared without a cast, which could overflow.
+            target_type = _instant_of(source) if not other.columns() or fixed_offset(zone) != 0 else None
         if target_type is None:
             return None
         cast = tree.Cast(arg, target_type, zone)
@@ -418,9 +420,8 @@ def _expand(predicate: Predicate) -> Predicate:
             return tree.Truth(_expand(arg), value)
         case tree.IsNull(Predicate() as arg):
             return tree.Truth(_expand(arg), None)
-        case tree.Between(arg, low, high, low_in, high_in):
-            above = tree.Compare(">=" if low_in else ">", arg, low)
-            return tree.And((above, tree.Compare("<=" if high_in else "<", arg, high)))
+        case tree.Between():
+            return tree.And(predicate.ends)
     return predicate
 
 

@@ -7,6 +7,7 @@ changes a result; metadata can only prove less.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -50,8 +51,8 @@ def _negate(predicate: Predicate) -> Predicate:
             return conjunction(_negate(a) for a in args)
         case tree.Constant(value):
             return tree.Constant(None if value is None else not value)
-        case tree.Compare(op, left, right) if op in tree.NEGATED:
-            return tree.Compare(tree.NEGATED[op], left, right)
+        case tree.Compare(op) if op in tree.NEGATED:
+            return replace(predicate, op=tree.NEGATED[op])
     return tree.Not(predicate)
 
 

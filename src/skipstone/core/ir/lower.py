@@ -466,15 +466,6 @@ def _(predicate: tree.BooleanValue, to: Lowering) -> Node:
 
 @lower_node.register
 def _(predicate: tree.Between, to: Lowering) -> Node:
-    low: CompareOp = ">=" if predicate.low_inclusive else ">"
-    high: CompareOp = "<=" if predicate.high_inclusive else "<"
-
-    def ends() -> tuple[tree.Compare, tree.Compare]:
-        return (
-            tree.Compare(low, predicate.arg, predicate.low),
-            tree.Compare(high, predicate.arg, predicate.high),
-        )
-
     match predicate:
         case tree.Between(
             tree.Column(path), tree.Literal(lowest), tree.Literal(highest), low_inclusive, high_inclusive
@@ -483,11 +474,11 @@ def _(predicate: tree.Between, to: Lowering) -> Node:
                 to.binder.column(path),
                 (lowest, low_inclusive),
                 (highest, high_inclusive),
-                lambda: " AND ".join(map(str, ends())),
+                lambda: " AND ".join(map(str, predicate.ends)),
             )
             if leaf is not None:
                 return leaf
-    return AndNode(tuple(to.lower(end) for end in ends()))
+    return AndNode(tuple(to.lower(end) for end in predicate.ends))
 
 
 # -- patterns ----------------------------------------------------------------------------------

@@ -113,13 +113,13 @@ def _compile(
                 if convert is not None and convert(marker).equals(scalar):
                     positions.append(position)
                     return lambda literals: tree.Literal(convert(literals[position]), own_zone)
-        case tree.Compare(op, left, right):
+        case tree.Compare(op, left, right, own_zone):
             x, y = _compile(left, markers, zone, positions), _compile(right, markers, zone, positions)
-            return lambda literals: tree.Compare(op, x(literals), y(literals))
-        case tree.Between(arg, low, high, low_inclusive, high_inclusive):
+            return lambda literals: tree.Compare(op, x(literals), y(literals), own_zone)
+        case tree.Between(arg, low, high, low_inclusive, high_inclusive, own_zone):
             x, lower, upper = (_compile(part, markers, zone, positions) for part in (arg, low, high))
             return lambda literals: tree.Between(
-                x(literals), lower(literals), upper(literals), low_inclusive, high_inclusive
+                x(literals), lower(literals), upper(literals), low_inclusive, high_inclusive, own_zone
             )
         case tree.And(args) | tree.Or(args):
             join = type(node)

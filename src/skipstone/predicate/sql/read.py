@@ -61,6 +61,10 @@ class SqlReader:
         """A function call in the session time zone."""
         return tree.Call(name, args, self.zone)
 
+    def compare(self, op: tree.CompareOp, left: tree.Expr, right: tree.Expr) -> tree.Predicate:
+        """A comparison in the session time zone."""
+        return tree.Compare(op, left, right, self.zone)
+
     def foreign(self, name: str) -> str:
         """Name of an operator or function with dialect-specific semantics."""
         return name if self.spark_like else f"{self.dialect}.{name}"
@@ -276,9 +280,7 @@ def _(node: exp.Case, to: SqlReader) -> tree.Expr:
     for branch in reversed(node.args["ifs"]):
         when: tree.Predicate
         when = (
-            to.condition(branch.this)
-            if subject is None
-            else tree.Compare("=", subject, to.value(branch.this))
+            to.condition(branch.this) if subject is None else to.compare("=", subject, to.value(branch.this))
         )
         result = to.call("if", when, to.value(branch.args["true"]), result)
     return result
@@ -363,7 +365,7 @@ _COMPARISONS: MappingProxyType[type[exp.Expr], tree.CompareOp] = MappingProxyTyp
 @_read.register(exp.GT)
 @_read.register(exp.GTE)
 def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
-    return tree.Compare(_COMPARISONS[type(node)], to.value(node.this), to.value(node.expression))
+    return to.compare(_COMPARISONS[type(node)], to.value(node.this), to.value(node.expression))
 
 
 @_read.register
@@ -373,7 +375,7 @@ def _(node: exp.NullSafeEQ, to: SqlReader) -> tree.Expr:
         plain = right.scalar.as_py()
         if plain is None or isinstance(plain, bool):
             return tree.Truth(left, plain)
-    return tree.Compare("<=>", left, right)
+    return to.compare("<=>", left, right)
 
 
 @_read.register
@@ -410,8 +412,9 @@ def _(node: exp.Is, to: SqlReader) -> tree.Expr:
 def _(node: exp.Between, to: SqlReader) -> tree.Expr:
     arg, low, high = (to.value(node.args[name]) for name in ("this", "low", "high"))
     if node.args.get("symmetric"):
-        return tree.disjunction((tree.Between(arg, low, high), tree.Between(arg, high, low)))
-    return tree.Between(arg, low, high)
+        swapped = tree.Between(arg, high, low, zone=to.zone)
+        return tree.disjunction((tree.Between(arg, low, high, zone=to.zone), swapped))
+    return tree.Between(arg, low, high, zone=to.zone)
 
 
 @_read.register
@@ -428,7 +431,7 @@ def _(node: exp.In, to: SqlReader) -> tree.Expr:
             return tree.IsIn(arg, literal_array(literals), to.zone)
         except TypeMismatchError:
             pass  # mixed types that only the column's type can reconcile
-    return tree.disjunction(tree.Compare("=", arg, item) for item in items)
+    return tree.disjunction(to.compare("=", arg, item) for item in items)
 
 
 @_read.register(exp.Like)

@@ -244,6 +244,38 @@ def test_casts_of_times_use_the_session_zone() -> None:
 # -- times -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("tz", ["Europe/Berlin", "+01:00"])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("ts > tn AND tn < ts AND ts > ns", True),
+        ("ts = tn OR ts <=> tn OR ts IN (tn, ns)", False),
+        ("NOT ts > tn", False),
+        ("t0 >= d AND d <= t0 AND t0 >= cast(t0 AS date)", True),
+        ("ts > st AND st < ts", True),
+        ("ts > tn + interval 0 days", True),
+        ("ts BETWEEN d AND tn", False),
+        ("ts NOT BETWEEN d AND tn", True),
+        ("ts > concat('2026-01-01', ' 12:30:00')", True),
+        ("nullif(ts, tn) IS NULL", False),
+        ("if(ts > tn, true, false)", True),
+        ("CASE ts WHEN tn THEN true ELSE false END", False),
+    ],
+)
+def test_values_without_a_zone_meet_instants_in_the_session_zone(text: str, wanted: bool, tz: str) -> None:
+    noon = dt.datetime(2026, 1, 1, 12)
+    late = dt.datetime(2025, 12, 31, 23, 30)
+    columns = {
+        "ts": pa.array([noon], pa.timestamp("us", "UTC")),
+        "t0": pa.array([late], pa.timestamp("us", "UTC")),
+        "tn": pa.array([noon], pa.timestamp("us")),
+        "ns": pa.array([noon], pa.timestamp("ns")),
+        "st": pa.array(["2026-01-01 12:00:00"]),
+        "d": pa.array([noon.date()]),
+    }
+    check(columns, text, [wanted], tz)
+
+
 def test_fields_of_dates() -> None:
     days = {"a": [dt.date(2020, 12, 31), dt.date(2021, 1, 3), None]}
     check(days, "year(a) = 2020", [True, False, None])
