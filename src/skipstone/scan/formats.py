@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UsageError
+from skipstone.predicate.text import interval_text
 from skipstone.report.lines import visible
 
 # 64-bit offsets: the strings of a batch may be longer than 2 GB.
@@ -52,6 +53,8 @@ def texts(array: pa.Array) -> pa.Array:
         return _patched(array.cast(TEXT), "E", lambda text: format(decimal.Decimal(text), "f"))
     if pa.types.is_timestamp(type):
         return _timestamps(array)
+    if pa.types.is_interval(type):
+        return pa.array([interval_text(value) if value.is_valid else None for value in array], TEXT)
     return array.cast(TEXT)
 
 
@@ -64,7 +67,7 @@ def display_texts(column: pa.ChunkedArray) -> list[str | None]:
             strings += [None if value is None else _hex(value) for value in values.to_pylist()]
         else:
             strings += texts(values).to_pylist()
-    if pa.types.is_temporal(column.type):
+    if pa.types.is_temporal(column.type) and not pa.types.is_interval(column.type):
         strings = [None if value is None else value.replace("T", " ", 1) for value in strings]
         if all(value is None or _NO_FRACTION.search(value) for value in strings):
             strings = [None if value is None else _NO_FRACTION.sub("", value) for value in strings]
@@ -99,7 +102,8 @@ def type_name(type: pa.DataType) -> str:
         return "string" if is_text(type) else "binary"
     # Without the unit, which the values show.
     name = re.sub(r"^(date|time)\d+$", r"\1", str(type).partition("[")[0])
-    return {"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name)
+    names = {"halffloat": "float16", "float": "float32", "double": "float64"}
+    return "interval" if types.is_interval(type) else names.get(name, name)
 
 
 def json_texts(array: pa.Array) -> pa.Array:

@@ -265,6 +265,8 @@ class TestValues:
         assert texts(pa.array(["a", None], pa.string_view())).to_pylist() == ["a", None]
         assert texts(pa.array([b"a", None], pa.binary_view())).to_pylist() == ["YQ==", None]
         assert json_texts(pa.array([5], pa.duration("us"))).to_pylist() == ["5"]
+        spans = pa.array([(0, 1, 0), None], pa.month_day_nano_interval())
+        assert texts(spans).to_pylist() == ["INTERVAL '1' DAY", None]
         assert json_texts(pa.array([1.5], pa.float16())).to_pylist() == ["1.5"]
         assert json_texts(pa.array([decimal.Decimal("1e5")], pa.decimal128(9, -3))).to_pylist() == [
             '"100000"'

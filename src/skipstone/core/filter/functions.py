@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import bools
 from skipstone.core.domain.keys import is_text
 from skipstone.core.filter import arithmetic, nested, strings, times
-from skipstone.core.filter.arithmetic import as_type, common_type, is_number, wider_decimal
+from skipstone.core.filter.arithmetic import as_type, common_type, is_number, spark_type, wider_decimal
 from skipstone.core.filter.casts import cast
 from skipstone.core.filter.conditions import Arguments, BatchRows, Series, apply
 from skipstone.core.ir.transforms import UNITS
@@ -54,10 +54,9 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 def _string_target(type: pa.DataType) -> pa.DataType | None:
     """Type to which Spark casts a string that is an alternative to ``type``."""
-    if pa.types.is_integer(type):
-        return pa.int64()
-    if pa.types.is_floating(type) or pa.types.is_decimal(type):
-        return pa.float64()
+    if is_number(type):
+        # An unsigned 64-bit integer is a decimal in Spark.
+        return pa.int64() if pa.types.is_integer(spark_type(type)) else pa.float64()
     other = pa.types.is_boolean(type) or pa.types.is_timestamp(type) or pa.types.is_date32(type)
     return type if other else None
 
@@ -127,11 +126,15 @@ def _extreme(to: Arguments) -> Series:
     type = _common_type(to, list(to.types))
     if pa.types.is_nested(type) or len(to.types) < 2:
         raise to.unsupported("arguments must be at least two values, not nested")
+    if pa.types.is_null(type):
+        return to.series[0]
     kernel = pc.max_element_wise if to.call.name == "greatest" else pc.min_element_wise
 
     def choose(*arrays: pa.Array) -> pa.Array:
         if pa.types.is_timestamp(type):  # Arrow has no kernel for times with a zone
             return kernel(*(array.view(pa.int64()) for array in arrays)).view(type)
+        if pa.types.is_boolean(type):  # nor for booleans
+            return kernel(*(array.cast(pa.int8()) for array in arrays)).cast(type)
         chosen = kernel(*arrays)
         if to.call.name == "least" or not pa.types.is_floating(type):
             return chosen

@@ -8,8 +8,9 @@ on demand, since most filters only compare.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -454,6 +455,17 @@ def _string_target(target: pa.DataType) -> pa.DataType | None:
     return pa.date32() if pa.types.is_date(target) else None
 
 
+@contextlib.contextmanager
+def _errors_of(expr: tree.Expr) -> Iterator[None]:
+    """Convert errors of Arrow and stack overflows to errors that name ``expr``."""
+    try:
+        yield
+    except RecursionError:
+        raise too_deep() from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise PredicateError(f"{expr} failed: {error}") from error
+
+
 class RowFilter:
     """Evaluates a predicate on the rows of a batch.
 
@@ -487,10 +499,8 @@ class RowFilter:
         compiled_predicate = compiled or compile_predicate(predicate, schema, case_sensitive=case_sensitive)
         binder = RowBinder(schema, case_sensitive)
         planner = Planner(binder)
-        try:
+        with _errors_of(predicate):
             self._condition = planner.from_exact(compiled_predicate.node) or planner.condition(predicate)
-        except RecursionError:
-            raise too_deep() from None
         self._types = binder.read
         self.columns: tuple[Path, ...] = tuple(binder.read)
 
@@ -512,10 +522,8 @@ class RowFilter:
 
     def _evaluate(self, batch: pa.RecordBatch | pa.Table) -> list[TruthMask]:
         parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
-        try:
+        with _errors_of(self.predicate):
             return [self._condition.truth(BatchRows(part, self._types)) for part in parts]
-        except RecursionError:
-            raise too_deep() from None
 
 
 def _concat(parts: list[Array]) -> Array:
@@ -546,10 +554,10 @@ class RowValues:
         self.schema = schema
         self.case_sensitive = case_sensitive
         binder = RowBinder(schema, case_sensitive)
-        try:
-            self._series = {name: binder.series(expr) for name, expr in self.expressions.items()}
-        except RecursionError:
-            raise too_deep() from None
+        self._series: dict[str, Series] = {}
+        for name, expr in self.expressions.items():
+            with _errors_of(expr):
+                self._series[name] = binder.series(expr)
         self._types = binder.read
         self.columns: tuple[Path, ...] = tuple(binder.read)
         """Columns read."""
@@ -565,10 +573,11 @@ class RowValues:
         if not table.num_columns:  # rows without columns, for constants
             batches = [pa.record_batch([pa.nulls(table.num_rows)], ["none"])]
         rows = [BatchRows(batch, self._types) for batch in batches]
-        return {
-            name: pa.chunked_array([series.compute(batch) for batch in rows], series.type)
-            for name, series in self._series.items()
-        }
+        values = {}
+        for name, series in self._series.items():
+            with _errors_of(self.expressions[name]):
+                values[name] = pa.chunked_array([series.compute(batch) for batch in rows], series.type)
+        return values
 
     def append_to(self, table: pa.Table) -> pa.Table:
         """The table with one more column for each expression."""
