@@ -205,6 +205,13 @@ class _Measures:
             computed = self.computed[expr.key()] = self._compute(expr, label(column))
         return ColumnRef((computed.name,), computed.type)
 
+    def constant(self, expr: Expr) -> pa.Scalar:
+        """Value of an expression without columns."""
+        from skipstone.core.filter.constants import read_clock
+
+        values = RowValues({"value": read_clock(expr, self.now)}, pa.schema([]))
+        return values.compute(pa.table({"none": pa.nulls(1)}))["value"][0]
+
     def _compute(self, expr: Expr, name: str) -> ComputedColumn:
         taken = {*self.query.schema.names, *(computed.name for computed in self.computed.values())}
         while name in taken:
@@ -282,7 +289,12 @@ def _nulls(aggregate: Aggregate) -> BoundOutput:
 def _count(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
     if not aggregate.columns:
         return BoundOutput(aggregate, 0, pa.array)
-    ref = measures.ref(aggregate.columns[0])
+    column = aggregate.columns[0]
+    if isinstance(column, Expr) and not column.columns():
+        # A constant, such as the condition of count_if(true): it counts all rows or none.
+        factor = int(measures.constant(column).is_valid)
+        return BoundOutput(aggregate, 0, lambda counts: pa.array(counts * factor))
+    ref = measures.ref(column)
     return BoundOutput(aggregate, measures.blocks(ref, Facet.COUNT), answers.counts)
 
 

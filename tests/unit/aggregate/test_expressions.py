@@ -109,6 +109,7 @@ QUESTIONS = [
     ("sum(case when status = 'open' then 1 else 0 end), count(nullif(flag, 'A'))", ("quantity % 5",), None),
     ("sum(quantity * quantity), avg(weight * 2), stddev(quantity + 1), median(quantity - 1)", (), None),
     ("count(distinct geo.city), min(upper(geo['city']))", ("lower(region)",), None),
+    ("count_if(1 = 1), count(*) filter (where NULL), count(*) filter (where false)", ("region",), "id > 9"),
     ("count_if(ts < now()), min(ts + interval 1 day)", ("geo['city']",), None),
 ]
 
