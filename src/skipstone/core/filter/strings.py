@@ -109,14 +109,19 @@ def concat(to: Arguments) -> Series:
         raise to.unsupported("|| and concat need strings; use OR to join conditions")
     from skipstone.core.filter.casts import cast
 
-    wide = pa.large_string()
+    # Bytes stay bytes, unless they meet another type.
+    binary = all(is_binary(t) or pa.types.is_null(t) for t in to.types) and any(map(is_binary, to.types))
+    wide, plain = (pa.large_binary(), pa.binary()) if binary else (pa.large_string(), pa.string())
+    is_part = is_binary if binary else is_text
     strings = [
-        series if is_text(series.type) else cast(tree.Cast(arg, pa.string(), to.call.zone), series)
+        series if is_part(series.type) else cast(tree.Cast(arg, plain, to.call.zone), series)
         for arg, series in zip(to.call.args, to.series, strict=True)
     ]
 
     def kernel(*parts: pa.Array) -> pa.Array:
-        return pc.binary_join_element_wise(*(p.cast(wide) for p in parts), pa.scalar("", wide))
+        return pc.binary_join_element_wise(
+            *(p.cast(wide) for p in parts), pa.scalar(b"" if binary else "", wide)
+        )
 
     return apply(to.call, wide, kernel, strings, cost=20)
 
