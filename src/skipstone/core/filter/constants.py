@@ -19,6 +19,13 @@ from skipstone.errors import SkipstoneError, UnknownColumnError
 from skipstone.predicate import tree
 
 _ITEMS = frozenset({"getitem", "element_at", "try_element_at", "getfield"})
+_PATTERNS: dict[str, tree.MatchKind | None] = {
+    "like": None,
+    "ilike": None,
+    "startswith": "prefix",
+    "endswith": "suffix",
+    "contains": "contains",
+}
 _NO_COLUMNS = pa.schema([])
 
 
@@ -49,6 +56,10 @@ def settle_value(expr: tree.Expr, schema: pa.Schema, *, case_sensitive: bool = T
             column = _field(node, binder)
             if column is not None:
                 return column
+        if isinstance(node, tree.Call) and node.name in _PATTERNS:
+            return _pattern(node)
+        if isinstance(node, tree.BooleanValue) and isinstance(node.arg, tree.Predicate):
+            return node.arg
         if isinstance(node, tree.Compare):
             dates = _dates_of_format(node, binder)
             return node if dates is None else dates
@@ -70,6 +81,25 @@ def _compute(expr: tree.Expr, binder: RowBinder) -> tree.Expr:
         return expr
     zone = expr.zone if isinstance(expr, tree.Call | tree.Cast) else value.zone
     return tree.Literal(value.scalar, zone)
+
+
+def _pattern(call: tree.Call) -> tree.Expr:
+    """A test for a constant pattern that was computed, such as ``k LIKE concat('a', '%')``."""
+    texts = call.args[1:]
+    constants = [text.scalar.as_py() for text in texts if isinstance(text, tree.Literal)]
+    if not constants or len(constants) < len(texts):
+        return call
+    arg = call.args[0]
+    text, *escape = constants
+    if text is None:
+        return tree.Constant(None)
+    kind = _PATTERNS[call.name]
+    valid = all(mark is None or (isinstance(mark, str) and len(mark) == 1) for mark in escape)
+    if not isinstance(text, str) or not valid or len(escape) > (kind is None):
+        return call
+    if kind is not None:
+        return tree.Match(kind, arg, text)
+    return tree.Like(arg, text, escape[0] if escape else "\\", call.name == "ilike")
 
 
 def _field(call: tree.Call, binder: Binder) -> tree.Expr | None:

@@ -151,7 +151,7 @@ class RowBinder(Binder):
         return build(Arguments(call, tuple(series), tuple(constants)))
 
 
-_SYNTAX = frozenset({"like", "interval", "lambda", "getfield", "getitem"})
+_SYNTAX = frozenset({"interval", "lambda", "getfield", "getitem"})
 
 
 def _unknown_function(call: tree.Call, names: Sequence[str]) -> NotExpressibleError:
@@ -159,6 +159,10 @@ def _unknown_function(call: tree.Call, names: Sequence[str]) -> NotExpressibleEr
     is_name = call.name.replace("_", "").isalnum() and call.name not in _SYNTAX
     if not is_name:
         return not_computable(call, "the function is not supported")
+    from skipstone.predicate.sql.read import SPECIAL
+
+    if call.name in SPECIAL or call.name == "extract":
+        return not_computable(call, "the arguments are not supported")
     error = not_computable(call, f"unknown function {call.name!r}")
     error.hint = did_you_mean(call.name, names, error.hint or "")
     return error

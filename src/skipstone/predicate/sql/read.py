@@ -484,7 +484,7 @@ def function(name: str, args: Args, dialect: str, zone: str) -> tree.Expr:
     spark_name = _spark_name(name, args, dialect)
     if spark_name is None:
         return tree.Call(f"{dialect}.{name}", args, zone)
-    special = _SPECIAL.get(spark_name)
+    special = SPECIAL.get(spark_name)
     node = special(args, dialect, zone) if special else None
     return tree.Call(spark_name, args, zone) if node is None else node
 
@@ -650,7 +650,7 @@ def _unhex(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
         return None
 
 
-_SPECIAL: MappingProxyType[str, Callable[[Args, str, str], tree.Expr | None]] = MappingProxyType(
+SPECIAL: MappingProxyType[str, Callable[[Args, str, str], tree.Expr | None]] = MappingProxyType(
     {
         "bigint": _cast(pa.int64()),
         "binary": _cast(pa.binary()),
@@ -684,3 +684,4 @@ _SPECIAL: MappingProxyType[str, Callable[[Args, str, str], tree.Expr | None]] = 
         "unhex": _unhex,
     }
 )
+"""Functions that become nodes of their own, if their arguments are supported."""

@@ -353,7 +353,26 @@ TEXT = {"s": ["Straße", "a%b_c", "", None, "x\ny"]}
         ("endswith(s, '_c') OR contains(s, '')", [True, True, True, None, True]),
         ("contains(s, '%b')", [False, True, False, None, False]),
         ("s || 'x' LIKE 'x'", [False, False, True, None, False]),
+        ("s LIKE concat('%', 'ra%') OR s ILIKE concat('X', '%')", [True, False, False, None, True]),
+        ("s LIKE NULL OR startswith(s, NULL)", [None] * 5),
+        ("endswith(s, concat('_', 'c'))", [False, True, False, None, False]),
     ],
 )
 def test_text_functions_and_patterns(type: pa.DataType, text: str, wanted: list[bool | None]) -> None:
     check({"s": pa.array(TEXT["s"]).cast(type)}, text, wanted)
+
+
+def test_bytes_are_joined_to_bytes() -> None:
+    columns = {"b": pa.array([b"\xff", b"", None])}
+    check(columns, "b || b = unhex('FFFF')", [True, False, None])
+    check(columns, "concat(b, NULL) IS NULL", [True, True, True])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["extract(second FROM d) = 1", "to_date(s, 'yyyy') = d", "contains(s, s)", "s LIKE s", "contains()"],
+)
+def test_a_known_function_with_other_arguments_is_not_called_unknown(text: str) -> None:
+    schema = pa.schema({"s": pa.string(), "d": pa.date32()})
+    with pytest.raises(NotExpressibleError, match="the arguments are not supported"):
+        RowFilter(parse_sql(text), schema)
