@@ -208,17 +208,22 @@ def _compare(op: tree.CompareOp, node: ArrowNode) -> tree.Predicate:
         if is_nan(y.scalar):
             return _true_unless_null(x) if op == "<>" else _false_unless_null(x)
         risky = op in (">", ">=") and is_number(y.scalar.type) and _may_be_float(x)
-        return tree.And((plain_compare, tree.Not(tree.IsNan(x)))) if risky else plain_compare
+        return tree.And((plain_compare, tree.Not(_nan_if_float(x)))) if risky else plain_compare
     if not (_may_be_float(x) and _may_be_float(y)):
         return plain_compare
     if x.key() == y.key() and op == "<>":
-        return tree.IsNan(x)
-    both = tree.And((tree.IsNan(x), tree.IsNan(y)))
+        return _nan_if_float(x)
+    both = tree.And((_nan_if_float(x), _nan_if_float(y)))
     if op in ("=", "<>"):
         return tree.And((plain_compare, tree.Not(both))) if op == "=" else tree.Or((plain_compare, both))
     low, high = (x, y) if op in ("<", "<=") else (y, x)
     # IEEE comparisons with a NaN high end are FALSE; comparing the low end with itself preserves NULL.
-    return tree.And((plain_compare, tree.Not(tree.And((tree.IsNan(high), tree.Compare("=", low, low))))))
+    return tree.And((plain_compare, tree.Not(tree.And((_nan_if_float(high), tree.Compare("=", low, low))))))
+
+
+def _nan_if_float(expr: tree.Expr) -> tree.Predicate:
+    """Test for NaN of a column whose type is unknown."""
+    return tree.IsNan(expr, lenient=True)
 
 
 def _may_be_float(expr: tree.Expr) -> bool:
@@ -264,7 +269,7 @@ def _is_null(node: ArrowNode) -> tree.Predicate:
     x = _value(arg)
     if not node.option("nan_is_null"):
         return tree.IsNull(x)
-    return tree.Or((tree.IsNull(x), tree.Truth(tree.IsNan(x), True)))
+    return tree.Or((tree.IsNull(x), tree.Truth(_nan_if_float(x), True)))
 
 
 def _match(kind: tree.MatchKind, node: ArrowNode) -> tree.Predicate:

@@ -509,9 +509,13 @@ class IsNull(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsNan(Predicate):
-    """``isnan(arg)``; NULL for NULL."""
+    """``isnan(arg)``; NULL for NULL.
+
+    A string is cast to a number, and any other type is an error; if ``lenient``, both are never NaN.
+    """
 
     arg: Expr
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -301,6 +301,8 @@ class Planner:
                 from skipstone.core.filter.strings import like_test
 
                 return self._string_test(arg, lambda type: like_test(predicate, type), cost=40)
+            case tree.IsNan(arg, False):
+                return self._leaf(tree.IsNan(tree.Cast(arg, pa.float64())))
             case tree.Compare(op, left, right, zone):
                 recast = self._recast(left, right, zone) or self._recast(right, left, zone, swap=True)
                 if recast is not None:

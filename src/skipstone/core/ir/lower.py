@@ -444,9 +444,18 @@ def _(predicate: tree.IsNull, to: Lowering) -> Node:
 @lower_node.register
 def _(predicate: tree.IsNan, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
+    type = storage_type(operand.scalar.type if isinstance(operand, Value) else operand.out)
+    if is_text(type) and not predicate.lenient:
+        raise NotJudgeable(Reason.CAST, "strings are cast to doubles")
+    if not (predicate.lenient or _is_number(type) or pa.types.is_null(type)):
+        raise TypeMismatchError(f"isnan needs a number, not {type}", hint="pass a column of numbers")
     if isinstance(operand, Value):
         return ConstantNode(is_nan(operand.scalar) if operand.scalar.is_valid else None)
     return null_for_null(operand, Domain.only_nan(operand.out), predicate)
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 
 @lower_node.register

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.core.filter import RowFilter, RowValues
-from skipstone.errors import NotExpressibleError, PredicateError
+from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.sql.read import SqlReader
 from skipstone.predicate.sql.types import select_list
@@ -376,3 +376,10 @@ def test_a_known_function_with_other_arguments_is_not_called_unknown(text: str) 
     schema = pa.schema({"s": pa.string(), "d": pa.date32()})
     with pytest.raises(NotExpressibleError, match="the arguments are not supported"):
         RowFilter(parse_sql(text), schema)
+
+
+def test_isnan_casts_strings_and_rejects_other_types() -> None:
+    check({"s": ["NaN", "1", None]}, "isnan(s)", [True, False, False])
+    for values in ([True], [b"a"], [dt.date(2026, 1, 1)]):
+        with pytest.raises(TypeMismatchError, match="isnan needs a number"):
+            RowFilter(parse_sql("isnan(a)"), pa.table({"a": values}).schema)
