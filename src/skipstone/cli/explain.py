@@ -205,7 +205,7 @@ def prune(
 ) -> None:
     """Show which rows of a file can match, from its metadata alone."""
     options = key_values(storage_option)
-    if condition.sql is None and condition.where is None:
+    if condition.sql is None and not condition.where:
         raise typer.BadParameter('missing; give one such as "user_id = 42"', param_hint="CONDITION")
     with guarded():
         check_file(file, "`skipstone explain`")

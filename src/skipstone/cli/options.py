@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
@@ -313,7 +314,10 @@ class ConditionOptions:
         ),
     ] = None
     where: Annotated[
-        str | None, typer.Option("--where", "-w", metavar="SQL", help="CONDITION as an option.")
+        list[str] | None,
+        typer.Option(
+            "--where", "-w", metavar="SQL", help="CONDITION as an option; repeatable: all of them must hold."
+        ),
     ] = None
     dialect: DialectOption = "spark"
     tz: ZoneOption = "UTC"
@@ -337,11 +341,12 @@ class ConditionOptions:
 
     def predicate(self) -> Predicate | None:
         """Parse the condition; None selects all rows."""
-        if self.sql is not None and self.where is not None:
+        if self.sql is not None and self.where:
             reason = f"conflicts with the condition {self.sql!r}; use one of them"
             raise typer.BadParameter(reason, param_hint="--where")
-        where = self.sql if self.where is None else self.where
-        return None if where is None else parse(where, self.dialect, self.tz)
+        conditions = (self.where or []) if self.sql is None else [self.sql]
+        parsed = [parse(one, self.dialect, self.tz) for one in conditions]
+        return reduce(and_, parsed) if parsed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +355,12 @@ class ShapeOptions:
 
     columns: ColumnsOption = None
     order_by: Annotated[
-        str | None,
-        typer.Option("--order-by", metavar="TERMS", help='Sort order, as in SQL: "ts desc, id nulls last".'),
+        list[str] | None,
+        typer.Option(
+            "--order-by",
+            metavar="TERMS",
+            help='Sort order, as in SQL: "ts desc, id nulls last"; repeatable.',
+        ),
     ] = None
     limit: Annotated[
         int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum number of rows.")
@@ -359,10 +368,11 @@ class ShapeOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a scan."""
-        order = None if self.order_by is None else split_names([self.order_by])
-        if order == []:
-            raise typer.BadParameter("no column named", param_hint="--order-by")
-        return {"columns": named_columns(self.columns, "--columns"), "order_by": order, "limit": self.limit}
+        return {
+            "columns": named_columns(self.columns, "--columns"),
+            "order_by": named_columns(self.order_by, "--order-by"),
+            "limit": self.limit,
+        }
 
 
 def parse(where: str, dialect: str, tz: str) -> Predicate:

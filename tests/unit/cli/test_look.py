@@ -46,6 +46,21 @@ def test_conditions_have_a_place_and_two_options(run: Run, events: Path, command
     assert "conflicts with the condition 'id < 7'" in said(done)
 
 
+def test_all_of_several_conditions_hold(run: Run, events: Path) -> None:
+    repeated = ("-w", "id >= 2 or id = 0", "--where", "id < 7", "-w", "id <> 3")
+    assert run("count", events, *repeated).stdout.split()[0] == "5"
+    rows = run("query", events, *repeated, "--columns", "id", "--format", "csv", "--order-by", "id desc")
+    assert rows.stdout.split() == ["id", "6", "5", "4", "2", "0"]
+    tree = run("explain", events, *repeated).stdout
+    assert "(id >= 2 OR id = 0) AND id < 7 AND id <> 3" in tree
+
+
+def test_repeated_orders_follow_each_other(run: Run, odd: Path) -> None:
+    orders = ("--order-by", "flag desc", "--order-by", "big")
+    rows = run("query", odd, "flag is not null", "--columns", "big", "--format", "csv", *orders)
+    assert rows.stdout.split() == ["big", str(2**53 + 1), str(2**63 - 1), str(-(2**63))]
+
+
 def test_prune_needs_a_condition(run: Run, events: Path) -> None:
     done = run("prune", events)
     assert done.exit_code == Exit.USAGE
