@@ -18,7 +18,7 @@ from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_fact
 from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType
-from skipstone.prune.clustering import Clustering, bounded, clustering
+from skipstone.prune.clustering import Clustering, clustering, recorded
 from skipstone.report import Reported
 from skipstone.report.json import record, to_json
 from skipstone.report.trace import Note, Notes
@@ -319,7 +319,7 @@ def _bound(metadata: ParquetMetadata, leaf: LeafColumn) -> BoundLeaf | None:
 
 def _coverage(metadata: ParquetMetadata, leaf: LeafColumn, facts: ColumnFacts | None) -> StatisticsCoverage:
     chunks, columns = metadata.chunks(leaf.index), metadata.columns(leaf.index)
-    usable = np.zeros(0, dtype=bool) if facts is None else bounded(facts) | ~facts.may_value
+    usable = np.zeros(0, dtype=bool) if facts is None else recorded(facts) | ~facts.may_value
     groups = range(metadata.row_group_count)
     return StatisticsCoverage(
         bounds=int(usable.sum()),
@@ -378,7 +378,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 def overall(facts: ColumnFacts) -> Bounds:
     """Return the bounds of all units together; none if any unit with values lacks them."""
     units = np.flatnonzero(facts.may_value)
-    if not len(units) or not bounded(facts)[units].all():
+    if not len(units) or not recorded(facts)[units].all():
         return Bounds()
     chosen = facts.take(units)
     lows, highs = _list(chosen.lower), _list(chosen.upper)
@@ -395,7 +395,7 @@ def each(facts: ColumnFacts | None, units: int) -> list[Bounds]:
     """Return the bounds of every unit."""
     if facts is None:
         return [Bounds()] * units
-    usable_bounds = bounded(facts) & facts.may_value
+    usable_bounds = recorded(facts) & facts.may_value
     pairs = zip(
         _list(facts.lower),
         _list(facts.upper),

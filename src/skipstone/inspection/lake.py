@@ -13,10 +13,11 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.inspection.file import Bounds, StatisticsCoverage, clustering_json, overall
-from skipstone.prune.clustering import Clustering, bounded, clustering
+from skipstone.prune.clustering import Clustering, clustering, recorded
 from skipstone.report import Reported
 from skipstone.report.json import record
 from skipstone.scan.formats import type_name
+from skipstone.scan.statistics import opened_name
 
 if TYPE_CHECKING:
     from skipstone.index.results import IndexStatus
@@ -44,7 +45,7 @@ class LakeSchema(Reported):
             }
             for one in self.lake.schema
         ]
-        return {"lake": self.lake.uri, "version": self.lake.version, "columns": columns}
+        return {"lake": opened_name(self.lake), "version": self.lake.version, "columns": columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class LakeColumn:
     clustering: Clustering
     unit: str
     """What is clustered: row groups, or the files of a table."""
+    may_nan: bool = False
+    """Whether there may be NaN, which is above all numbers but not in the bounds."""
     bytes: int = 0
     coverage: StatisticsCoverage | None = None
     """None for a partition column, whose values are in the paths."""
@@ -150,6 +153,7 @@ def inspect_lake(lake: Lake, columns: Sequence[str] = ()) -> LakeInspection:
                 one.null_count,
                 clustering(facts, survey.rows),
                 "row groups",
+                bool(facts.may_nan.any()),
                 one.compressed_bytes,
                 coverages.get(ref.path),
             )
@@ -157,7 +161,7 @@ def inspect_lake(lake: Lake, columns: Sequence[str] = ()) -> LakeInspection:
     sizes = np.array([entry.size for entry in lake.entries], dtype=np.int64)
     io = lake.io
     return LakeInspection(
-        lake.uri,
+        opened_name(lake),
         lake.version,
         len(sizes),
         statistics.rows,
@@ -201,7 +205,7 @@ def _coverages(survey: Survey, refs: Sequence[ColumnRef]) -> dict[tuple[str, ...
     coverages = {}
     for ref in refs:
         facts = survey.facts(ref)
-        usable = int((bounded(facts) | ~facts.may_value).sum())
+        usable = int((recorded(facts) | ~facts.may_value).sum())
         coverages[ref.path] = StatisticsCoverage(usable, usable, *counts[ref.path])
     return coverages
 

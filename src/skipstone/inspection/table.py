@@ -198,7 +198,14 @@ def _values(table: Table, data: Entries) -> tuple[LakeColumn, ...]:
         name, nulls = ".".join(one.path), None if facts.may_null.any() else 0
         measured = clustering(facts, data.rows)
         column = LakeColumn(
-            name, str(field.field_type), field.required, overall(facts), nulls, measured, "files"
+            name,
+            str(field.field_type),
+            field.required,
+            overall(facts),
+            nulls,
+            measured,
+            "files",
+            bool(facts.may_nan.any()),
         )
         values.append(column)
     return tuple(values)

@@ -210,7 +210,10 @@ def _values(columns: Sequence[LakeColumn], unit: str) -> NodeTable:
     return table(
         columns,
         *fields(text, "column=name"),
-        *_BOUNDS,
+        _BOUNDS[0],
+        text(
+            "max", lambda c: _bound(c.bounds, "max", "≤") + (" or NaN" if c.may_nan and c.bounds.max else "")
+        ),
         number("nulls", lambda column: _count(column.null_count), rank=2),
         TableColumn(unit, lambda column: _layout(column.clustering)),
         number("= reads", lambda column: _depth(column.clustering)),

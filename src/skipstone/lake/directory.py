@@ -78,7 +78,7 @@ class DirectorySnapshot:
         self.is_whole, self.has_own_schema = not pattern, schema is not None
         self.listed_whole = all(entry.key != pattern for entry in entries[:2])
         self.plans: Cache[Any, Any] = Cache(PLANS)
-        self._pattern, self._user_schema = pattern, schema
+        self.pattern, self._user_schema = pattern, schema
         self._records: IndexRecords | None = None
 
     @classmethod
@@ -102,9 +102,9 @@ class DirectorySnapshot:
     def latest(self, engine: Engine | None = None) -> DirectorySnapshot:
         """List the directory again; tasks of the engine list a large one."""
         if engine is None:
-            return _take_snapshot(self.access, self._pattern, self._user_schema)
+            return _take_snapshot(self.access, self.pattern, self._user_schema)
         listing = partial(list_again, engine, self.access.store, self.entries)
-        return _take_snapshot(self.access, self._pattern, self._user_schema, listing)
+        return _take_snapshot(self.access, self.pattern, self._user_schema, listing)
 
     def use(self, records: IndexRecords) -> None:
         """Take the schema from file metadata that an index has recorded."""
@@ -293,7 +293,7 @@ class DirectorySnapshot:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Includes the listing, so that other processes see the same version of the lake.
-        return (type(self), (self.access, self._pattern, self._user_schema, self.entries, self.others))
+        return (type(self), (self.access, self.pattern, self._user_schema, self.entries, self.others))
 
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self.entries)

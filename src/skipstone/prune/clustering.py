@@ -89,13 +89,21 @@ def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
 
 
 def bounded(facts: ColumnFacts) -> Array:
+    """Mask of the units with both bounds, which are finite."""
+    if isinstance(facts.lower, pa.Array):
+        return recorded(facts)
+    finite: Array = np.isfinite(facts.lower) & np.isfinite(facts.upper)
+    return finite & recorded(facts)
+
+
+def recorded(facts: ColumnFacts) -> Array:
     """Mask of the units with both bounds; an inexact bound at the type's limit does not count."""
     if isinstance(facts.lower, pa.Array):
         both = pc.and_(facts.lower.is_valid(), facts.upper.is_valid())
         return np.asarray(both.to_numpy(zero_copy_only=False))
     floor, ceiling = unbounded(facts.type, len(facts))
-    low = np.isfinite(facts.lower) & ((facts.lower != floor) | facts.lower_exact)
-    high = np.isfinite(facts.upper) & ((facts.upper != ceiling) | facts.upper_exact)
+    low = (facts.lower != floor) | facts.lower_exact
+    high = (facts.upper != ceiling) | facts.upper_exact
     both_known: Array = low & high
     return both_known
 

@@ -178,7 +178,7 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
     table = pa.Table.from_arrays(arrays, names)
     size = sum(entry.size for entry in lake.entries)
     rows_left = int(survey.rows.sum() - gone.sum())
-    return LakeStatistics(lake.uri, lake.version, rows_left, size, tuple(statistics), table)
+    return LakeStatistics(opened_name(lake), lake.version, rows_left, size, tuple(statistics), table)
 
 
 def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRef]:
@@ -196,6 +196,12 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
             if "." not in name:
                 raise
             yield binder.column(tuple(name.split(".")))
+
+
+def opened_name(lake: Lake) -> str:
+    """The directory, file or glob that was opened, or the location of a table."""
+    pattern = getattr(lake.pinned, "pattern", "")
+    return f"{lake.uri}/{pattern}" if pattern else lake.uri
 
 
 def _read_type(schema: pa.Schema, ref: ColumnRef) -> pa.DataType:

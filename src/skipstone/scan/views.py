@@ -48,7 +48,7 @@ from skipstone.report.units import count, duration, percent, plural, size, some,
 from skipstone.scan.formats import type_name
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
 from skipstone.scan.row_view import row_table
-from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text
+from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text, opened_name
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
@@ -167,7 +167,6 @@ def statistics_tree(statistics: LakeStatistics) -> ReportNode:
         text("min", lambda column: _bound(column, column.lower, column.lower_exact, "≥")),
         text("max", lambda column: _bound(column, column.upper, column.upper_exact, "≤")),
         number("nulls", lambda c: "?" if c.null_count is None else count(c.null_count), rank=1),
-        number("NaN", lambda column: "possible" if column.may_nan else "", rank=2, optional=True),
         *fields(number, "distinct@2", optional=True),
         *fields(nbytes, "size=compressed_bytes@1"),
         notes=(_MARKS,) if statistics.columns else (),
@@ -180,7 +179,9 @@ def statistics_tree(statistics: LakeStatistics) -> ReportNode:
 def _bound(column: ColumnStatistics, bound: pa.Scalar | None, exact: bool, sign: str) -> str:
     if bound is None:
         return "?" if column.may_value else MISSING
-    return bound_text(bound) if exact else f"{sign} {bound_text(bound)}"
+    # NaN is above all numbers, but not in the statistics of files.
+    nan = " or NaN" if column.may_nan and sign == "≤" else ""
+    return f"{'' if exact else f'{sign} '}{bound_text(bound)}{nan}"
 
 
 def lake_tree(lake: Lake) -> ReportNode:
@@ -193,7 +194,7 @@ def lake_tree(lake: Lake) -> ReportNode:
         TableColumn("", lambda f: "partition" if f.name in partitions else "", style="known", optional=True),
         most=_COLUMNS,
     )
-    return ReportNode(getattr(lake, "name", lake.uri), body=(Facts(list(_layout(lake))), columns))
+    return ReportNode(getattr(lake, "name", opened_name(lake)), body=(Facts(list(_layout(lake))), columns))
 
 
 def _layout(lake: Lake) -> Iterator[tuple[str, str]]:

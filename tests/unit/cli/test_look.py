@@ -125,6 +125,25 @@ def test_describe(run: Run, hive: Path, events: Path) -> None:
     (name,) = found["columns"]
     assert (name["lower"], name["upper"], name["null_count"]) == ("n001", "n399", 40)
     assert (name["lower_exact"], name["upper_exact"], name["null_count_exact"]) == (True, True, True)
+    assert found["lake"] == str(events)
+
+
+def test_bounds_of_floats(run: Run, tmp_path: Path) -> None:
+    """``describe`` and ``inspect`` agree; NaN is above all numbers, and not in the statistics of a file."""
+    nan, inf = float("nan"), float("inf")
+    pq.write_table(
+        pa.table({"x": [1.5, nan, 2.5], "up": [0.5, inf, nan], "wide": [-inf, inf, nan]}),
+        tmp_path / "f.parquet",
+    )
+    bounds = {"x": "1.5 2.5 or NaN", "up": "0.5 inf or NaN", "wide": "-inf inf or NaN"}
+    described = run("describe", tmp_path / "f.parquet").stdout.splitlines()
+    assert described[0].split()[0] == str(tmp_path / "f.parquet")
+    values = run("inspect", tmp_path).stdout.partition("\nvalues\n")[2].splitlines()
+    for name, text in bounds.items():
+        (line,) = (" ".join(line.split()) for line in described if line.startswith(f"{name} "))
+        assert line.startswith(f"{name} double {text} 0 ")
+        (line,) = (" ".join(line.split()) for line in values if line.startswith(f"{name} "))
+        assert line.startswith(f"{name} {text} 0 ")
 
 
 # -- lakes ---------------------------------------------------------------------------------------

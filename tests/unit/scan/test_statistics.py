@@ -169,7 +169,7 @@ def test_drawn_and_as_json(tmp_path: Path) -> None:
     size = lake.files[0].size
     lines = str(found).splitlines()
     assert lines[0] == f"{tmp_path}  2 rows, 1 file, {size} B"
-    assert lines[1].split() == ["column", "type", "min", "max", "nulls", "NaN", "size"]
+    assert lines[1].split() == ["column", "type", "min", "max", "nulls", "size"]
     assert lines[2].split()[:5] == ["id", "int64", "1,000", "2,000", "0"]
     data = json.loads(json.dumps(found.to_json()))
     assert data["columns"][0]["lower"] == 1000
