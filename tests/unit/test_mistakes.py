@@ -297,6 +297,24 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         "column amont: unknown column",
         "did you mean amount?",
     ),
+    "lake.scan(columns='amount, ts')": (
+        lambda: sk.open("events").scan(columns="amount, ts").to_arrow(),
+        sk.UnknownColumnError,
+        "column amount, ts: unknown column",
+        'pass a list: ["amount", "ts"]',
+    ),
+    "lake.scan(order_by='ts desc, amount')": (
+        lambda: sk.open("events").scan(order_by="ts desc, amount").to_arrow(),
+        sk.UnknownColumnError,
+        "column ts desc, amount: unknown column",
+        'pass a list: ["ts desc", "amount"]',
+    ),
+    "lake.scan(columns=[sk.col('ts')])": (
+        lambda: sk.open("events").scan(columns=[sk.col("ts")]).to_arrow(),  # type: ignore[list-item]
+        sk.UsageError,
+        'columns must be a list of column names, got [Expr("ts")]',
+        'write names and expressions as strings: ["ts"]',
+    ),
     "sk.parse(where, dialect='sparc')": (
         lambda: sk.parse("user_id = 1", dialect="sparc"),  # type: ignore[arg-type]
         sk.PredicateError,
@@ -372,6 +390,10 @@ COMMANDS: dict[str, tuple[int, str]] = {
     f"count {'x' * 300}": (4, "File name too long"),
     f"inspect {'x' * 300}": (4, "File name too long"),
     f"prune {'x' * 300} --where a=1": (4, "File name too long"),
+    "agg events 'sum(amount), sum(amount)'": (
+        5,
+        "hint: name one of them with AS or alias(): sum(amount) AS other",
+    ),
     "agg events 'summ(amount)'": (3, "error: unknown function 'summ'; hint: did you mean sum?"),
 }
 

@@ -156,7 +156,8 @@ def bind(
 def _check_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"two result columns are named {twice[0]!r}", hint="use alias() on one of them")
+        hint = f"name one of them with AS or alias(): {twice[0]} AS other"
+        raise UsageError(f"two result columns are named {twice[0]!r}", hint=hint)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ ORDER BY follows Spark: by default NULLs come first ascending and last descendin
 from __future__ import annotations
 
 import decimal
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +113,12 @@ def _resolve(
         return Projection(tuple((name,) for name in schema.names), schema)
     columns = (columns,) if isinstance(columns, str) else columns
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
-        raise UsageError(f"columns must be a list of column names, got {columns!r}")
+        shown = list(columns) if isinstance(columns, tuple) else columns
+        items = columns if isinstance(columns, list | tuple) else [columns]
+        raise UsageError(
+            f"columns must be a list of column names, got {shown!r}",
+            hint=f"write names and expressions as strings: {as_list(map(str, items))}",
+        )
     binder = Binder(schema, case_sensitive)
     if "*" in columns and "*" not in schema.names:
         columns = [name for text in columns for name in (schema.names if text == "*" else [text])]
@@ -152,6 +158,17 @@ def split_columns(text: str) -> list[str]:
     return [_unquoted(item.strip()) for item in items if item.strip()]
 
 
+def list_hint(text: str) -> str | None:
+    """The next step for several names in one string; None if there is one."""
+    items = split_columns(text)
+    return f"pass a list: {as_list(items)}" if len(items) > 1 else None
+
+
+def as_list(items: Iterable[str]) -> str:
+    """A list of strings in Python, with double quotes as in the docs."""
+    return json.dumps(list(items), ensure_ascii=False)
+
+
 def _unquoted(item: str) -> str:
     match = _QUOTED.fullmatch(item)
     if match is None:
@@ -167,11 +184,12 @@ def _output(text: str, binder: Binder, query: pa.Schema) -> tuple[str, Expr]:
     """The name and the value of a column of the result."""
     try:
         path = find_path(binder, text)
-    except UnknownColumnError:
+    except UnknownColumnError as error:
         if _NAME.fullmatch(text):
             raise
         parsed = _parse_output(text)
         if parsed is None:
+            error.hint = list_hint(text) or error.hint
             raise
     else:
         return ".".join(path), Column(path)
@@ -365,13 +383,16 @@ def _term(term: Any, binder: Binder) -> Order:
         nulls = (match["nulls"] or "").lower() or None
     else:
         raise UsageError(
-            f"invalid order_by term {term!r}", hint='use "name", "name desc" or "name desc nulls last"'
+            f"invalid order_by term {term!r}",
+            hint='write a string: "name", "name desc" or "name desc nulls last"',
         )
     try:
         ref = binder.column(path := find_path(binder, name))
     except UnknownColumnError as error:
         column, _, direction = name.rpartition(" ")
-        if column and direction.isalpha():
+        if several := list_hint(str(term)):
+            error.hint = several
+        elif column and direction.isalpha():
             error.hint = f"use asc or desc after the name of a column: {column} desc"
         raise
     if not is_ordered(ref.type) and not pa.types.is_null(ref.type):

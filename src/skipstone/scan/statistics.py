@@ -32,6 +32,7 @@ from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 from skipstone.report import Reported
 from skipstone.report.units import plural
+from skipstone.scan.projection import list_hint
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
@@ -192,8 +193,9 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
     for name in dict.fromkeys(columns):
         try:
             yield binder.column((name,))
-        except UnknownColumnError:
+        except UnknownColumnError as error:
             if "." not in name:
+                error.hint = list_hint(name) or error.hint
                 raise
             yield binder.column(tuple(name.split(".")))
 
