@@ -38,6 +38,7 @@ EVENTS = pa.table(
         "geo": [{"city": "Bern", "lat": 46.9}] * ROWS,
         "first name": ["Ada"] * ROWS,
         "paid": [True] * ROWS,
+        "items": [[{"p": 1}]] * ROWS,
     }
 )
 
@@ -74,7 +75,7 @@ def said(act: Callable[[], object], root: Path) -> tuple[type[Exception], str, s
 
 DATES = "put dates in quotes, as in '2026-01-31'; without quotes, 2026-01-31 is a subtraction"
 TIMES = "put dates in quotes, as in '2026-01-31 12:00:00'; without quotes, 2026-01-31 is a subtraction"
-COLUMNS = "the schema has user_id, day, ts, kind, amount, geo, first name, paid"
+COLUMNS = "the schema has user_id, day, ts, kind, amount, geo, first name, paid, items"
 UNKNOWN = "unknown column"
 
 CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
@@ -203,6 +204,18 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
         "unknown type 'nonsense' at line 1, column 14",
         "use a type such as BIGINT, DOUBLE, STRING, DATE or TIMESTAMP",
     ),
+    (
+        "ts > '2026-01-01' + interval 1 day",
+        sk.NotExpressibleError,
+        "('2026-01-01' + INTERVAL '1' DAY) can't be evaluated: string + interval is not supported",
+        "make the string a date: date '2026-01-01'",
+    ),
+    (
+        "datediff(day, ts, now()) > 7",
+        sk.ParseError,
+        "datediff with a unit is not allowed in a condition on rows at line 1, column 1",
+        "write datediff(end, start) for the days between two dates",
+    ),
     # Names.
     (
         "first name = 'Ada'",
@@ -214,6 +227,18 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
     ("USER_ID = 1", sk.UnknownColumnError, f"column USER_ID: {UNKNOWN}", "did you mean user_id?"),
     ("geo.cty = 'Bern'", sk.UnknownColumnError, f"column geo.cty: {UNKNOWN}", "did you mean geo.city?"),
     ("city = 'Bern'", sk.UnknownColumnError, f"column city: {UNKNOWN}", "did you mean geo.city?"),
+    (
+        "items.p = 1",
+        sk.UnknownColumnError,
+        f"column items.p: {UNKNOWN}",
+        "items is a list: use get(items, 0).p for its first element",
+    ),
+    (
+        "user_id.x = 1",
+        sk.UnknownColumnError,
+        f"column user_id.x: {UNKNOWN}",
+        "user_id is of type int64, which has no fields",
+    ),
     (
         "lowr(kind) = 'click'",
         sk.NotExpressibleError,

@@ -97,7 +97,13 @@ def arithmetic(to: Arguments) -> Series:
         return apply(to.call, pa.null(), lambda a, _: pa.nulls(len(a)), to.series)
     if not (is_number(left) and is_number(right)):
         days = "; write INTERVAL 7 DAYS" if pa.types.is_timestamp(left) and is_number(right) else ""
-        raise to.unsupported(f"{left} {name} {right} is not supported{days}")
+        shown = ["interval" if pa.types.is_interval(one) else str(one) for one in to.types]
+        error = to.unsupported(f"{shown[0]} {name} {shown[1]} is not supported{days}")
+        if pa.types.is_temporal(right) and pa.types.is_string(left):
+            text = to.call.args[0]
+            constant = to.constants[0] is not None
+            error.hint = f"make the string a date: {f'date {text}' if constant else f'date({text})'}"
+        raise error
     type = common_type(left, right)
     kernel = _CHECKED[name]
     if type is None:

@@ -95,7 +95,7 @@ class Binder:
     def _suggestion(self, fields: list[pa.Field], path: tuple[str, ...], inside: tuple[str, ...]) -> str:
         where = f"struct {'.'.join(inside)}" if inside else "the schema"
         if not fields:
-            return f"{where} has no fields"
+            return self._no_fields(where, path, inside)
         names = [f.name for f in fields]
         head, _, rest = path[0].partition(".")
         if rest and head in names:
@@ -111,6 +111,19 @@ class Binder:
             return suggestion(near)
         listed = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
         return f"{where} has {listed}"
+
+    def _no_fields(self, where: str, path: tuple[str, ...], inside: tuple[str, ...]) -> str:
+        outer, name = ".".join(inside), path[len(inside)]
+        type = storage_type(self.column(inside).type) if inside else pa.struct([])
+        if pa.types.is_struct(type):
+            return f"{where} has no fields"
+        if pa.types.is_map(type):
+            return f"{outer} is a map: use {outer}['{name}']"
+        if not pa.types.is_nested(type):
+            return f"{outer} is of type {type}, which has no fields"
+        element = storage_type(type.value_type)
+        field = f".{name}" if pa.types.is_struct(element) and name in element.names else ""
+        return f"{outer} is a list: use get({outer}, 0){field} for its first element"
 
     # -- values ------------------------------------------------------------------------------
 

@@ -233,9 +233,19 @@ def _(node: exp.Anonymous, to: SqlReader) -> tree.Expr:
     name = node.name.lower()
     if name in _AGGREGATES:
         refuse(node, f"the aggregate {name}", "aggregate the rows, then filter the result")
+    if to.spark_like and name in _WITH_UNIT and len(node.expressions) == 3:
+        refuse(node, f"{name} with a unit", _WITH_UNIT[name])
     return function(name, tuple(to.value(arg) for arg in node.expressions), to.dialect, to.zone)
 
 
+_DAYS_BETWEEN = "write datediff(end, start) for the days between two dates"
+_SHIFTED = "add an interval: ts + INTERVAL 7 DAYS"
+_WITH_UNIT = MappingProxyType(
+    {
+        **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _DAYS_BETWEEN),
+        **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _SHIFTED),
+    }
+)
 _AGGREGATES = frozenset(
     name.lower() for cls in exp.ALL_FUNCTIONS if issubclass(cls, exp.AggFunc) for name in cls.sql_names()
 )
