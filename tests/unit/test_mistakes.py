@@ -340,6 +340,12 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         'columns must be a list of column names, got [Expr("ts")]',
         'write names and expressions as strings: ["ts"]',
     ),
+    "lake.scan(columns=['soundex(kind)'])": (
+        lambda: sk.open("events").scan(columns=["soundex(kind)"]).to_arrow(),
+        sk.NotExpressibleError,
+        "soundex(kind) can't be evaluated: unknown function 'soundex'",
+        "read the columns, and compute the value from the result",
+    ),
     "sk.parse(where, dialect='sparc')": (
         lambda: sk.parse("user_id = 1", dialect="sparc"),  # type: ignore[arg-type]
         sk.PredicateError,

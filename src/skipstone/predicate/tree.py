@@ -238,6 +238,19 @@ class Expr:
     def __rmul__(self, other: object) -> Expr:
         return Call("*", (lit(other), self))
 
+    def __truediv__(self, other: object) -> Expr:
+        return Call("/", (self, lit(other)))
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return Call("/", (lit(other), self))
+
+    def __mod__(self, other: object) -> Expr:
+        """The remainder; as in SQL, and unlike Python's, with the sign of the dividend."""
+        return Call("%", (self, lit(other)))
+
+    def __rmod__(self, other: object) -> Expr:
+        return Call("%", (lit(other), self))
+
     def __and__(self, other: object) -> Predicate:
         return conjunction((condition(self), condition(other)))
 

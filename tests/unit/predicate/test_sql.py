@@ -116,6 +116,7 @@ SPARK = [
     ("to_date(ts) = DATE '2020-01-01'", Cast(ts, pa.date32()) == dt.date(2020, 1, 1)),
     ("cast(ts as timestamp) = a", Compare("=", Cast(ts, INSTANT), a)),
     ("a + b * 2 > 1", Call("+", (a, Call("*", (b, lit(2))))) > 1),
+    ("a / 2 > 7 % b and 1 / a < b % 3", (a / 2 > 7 % b) & (1 / a < b % 3)),
     ("a % 2 = mod(b, 3)", Compare("=", Call("%", (a, lit(2))), Call("%", (b, lit(3))))),
     ("-a / b < 0", Call("/", (Call("negative", (a,)), b)) < 0),
     ("A.b.C = 1", col("A", "b", "C") == 1),
