@@ -120,7 +120,12 @@ DialectOption = Annotated[
     ),
 ]
 ZoneOption = Annotated[
-    str, typer.Option("--tz", metavar="ZONE", help="Time zone for timestamps that have none.")
+    str,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        help="Time zone of times in quotes and of fields such as hour(ts), in conditions and aggregates.",
+    ),
 ]
 SkippingOption = Annotated[
     bool, reading("--skipping/--no-skipping", help="Skip data that metadata rules out.")
