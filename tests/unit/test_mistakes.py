@@ -249,7 +249,7 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
         "soundex(kind) = 'c'",
         sk.NotExpressibleError,
         "soundex(kind) can't be evaluated: unknown function 'soundex'",
-        "use skipstone.udf, or remove the condition and filter the result",
+        "use skipstone.udf in a condition, or compute the value from the result",
     ),
 ]
 
@@ -344,7 +344,7 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         lambda: sk.open("events").scan(columns=["soundex(kind)"]).to_arrow(),
         sk.NotExpressibleError,
         "soundex(kind) can't be evaluated: unknown function 'soundex'",
-        "read the columns, and compute the value from the result",
+        "use skipstone.udf in a condition, or compute the value from the result",
     ),
     "sk.parse(where, dialect='sparc')": (
         lambda: sk.parse("user_id = 1", dialect="sparc"),  # type: ignore[arg-type]

@@ -280,14 +280,11 @@ class Arguments:
         return not_computable(self.call, why)
 
 
-NO_CONDITION = "use skipstone.udf, or remove the condition and filter the result"
-
-
 def not_computable(expr: tree.Expr, why: str) -> NotExpressibleError:
     """Error for a part that can't be evaluated like Spark does."""
     return NotExpressibleError(
         f"{expr} can't be evaluated: {why}",
-        hint=NO_CONDITION,
+        hint="use skipstone.udf in a condition, or compute the value from the result",
     )
 
 
