@@ -103,6 +103,7 @@ def test_everyone_agrees_on_events(events: Any, lake: Any) -> None:
     assert rows["point IN (800), spread"] == rows["point IN (800), clustered"] == 800
 
 
+@pytest.mark.slow
 def test_everyone_agrees_on_lineitem(tmp_path: Path) -> None:
     from benchmarks.lakes import lineitem_lake
     from benchmarks.queries import lineitem_queries
@@ -140,6 +141,7 @@ def test_far_files_are_counted(lake: Any, events: Any) -> None:
     assert 0 < traffic.bytes < 2 * everything
 
 
+@pytest.mark.slow
 def test_selective_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import harness, selective_reads
 
