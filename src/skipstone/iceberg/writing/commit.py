@@ -1,4 +1,4 @@
-"""Commits: one snapshot that adds data files and drops others.
+"""Commits: one snapshot that adds data files and delete files, and drops others.
 
 A commit that loses a race is retried: an append always, a replacement only if the other commits don't
 conflict with its plan. New files are deleted if the commit certainly failed; if the outcome is unknown, they
@@ -11,6 +11,7 @@ import inspect
 import random
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriterV2,
     write_manifest,
     write_manifest_list,
 )
@@ -97,14 +99,22 @@ class Producer:
     table: Table
     target: Target
     files: tuple[NewFile, ...]
+    """New data files and delete files, of any spec."""
     removed: frozenset[str]
     """Paths of data files to drop."""
     properties: Mapping[str, str]
     branch: str
-    number: int
-    """Snapshot id: the same for every attempt, so that one that landed is recognized."""
     operation: Operation
+    deletes: Callable[[], frozenset[str]] = frozenset
+    """Returns the paths of delete files to drop; called for every attempt."""
+    sequence: int | None = None
+    """Data sequence number of the new data files; None for that of the snapshot."""
+    number: int = field(init=False)
+    """Snapshot id: the same for every attempt, so that one that landed is recognized."""
     _written: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.number = int(self.table.metadata.new_snapshot_id())
 
     def updates(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Write the manifests of a snapshot on top of the branch; return updates and requirements."""
@@ -148,34 +158,40 @@ class Producer:
 
     def _added(self) -> list[ManifestFile]:
         ordered = sorted(self.files, key=lambda file: (file.metrics.key.sort_key(), file.path))
-        spec = self.target.spec
-        entries = (
-            ManifestEntry.from_args(
-                status=ManifestEntryStatus.ADDED,
-                snapshot_id=self.number,
-                sequence_number=None,
-                file_sequence_number=None,
-                data_file=data_file(file, spec),
+        groups: dict[tuple[ManifestContent, int], list[NewFile]] = {}
+        for file in ordered:
+            content = ManifestContent.DELETES if file.content else ManifestContent.DATA
+            groups.setdefault((content, file.metrics.key.spec_id), []).append(file)
+        manifests: list[ManifestFile] = []
+        for (content, spec_id), files in groups.items():
+            spec = self.table.metadata.specs()[spec_id]
+            entries = (
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED,
+                    snapshot_id=self.number,
+                    sequence_number=self.sequence if content == ManifestContent.DATA else None,
+                    file_sequence_number=None,
+                    data_file=data_file(file, spec),
+                )
+                for file in files
             )
-            for file in ordered
-        )
-        return self._manifests(entries, spec, _schema_for(self.table.metadata, spec))
+            manifests += self._manifests(entries, spec, content)
+        return manifests
 
     def _manifests(
-        self, entries: Iterable[ManifestEntry], spec: PartitionSpec, schema: Schema
+        self, entries: Iterable[ManifestEntry], spec: PartitionSpec, content: ManifestContent
     ) -> list[ManifestFile]:
         """Write manifests of about the table's target size."""
         most = int(self.table.metadata.properties.get(_MANIFEST_BYTES, 8 << 20))
         rest = iter(entries)
         manifests: list[ManifestFile] = []
         while (entry := next(rest, None)) is not None:
-            writer = write_manifest(
-                format_version=self.table.format_version,
-                spec=spec,
-                schema=schema,
-                output_file=self.table.io.new_output(self._new(f"{uuid.uuid4()}-m{len(manifests)}.avro")),
-                snapshot_id=self.number,
-                avro_compression=self._codec,
+            output = self.table.io.new_output(self._new(f"{uuid.uuid4()}-m{len(manifests)}.avro"))
+            schema = _schema_for(self.table.metadata, spec)
+            writer = (
+                _DeleteManifestWriter(spec, schema, output, self.number, self._codec)
+                if content == ManifestContent.DELETES
+                else write_manifest(self.table.format_version, spec, schema, output, self.number, self._codec)
             )
             with writer:
                 writer.add_entry(entry)
@@ -188,27 +204,26 @@ class Producer:
         """Manifests that stay or were rewritten without the dropped files, and those files."""
         kept: list[ManifestFile] = []
         dropped: list[DataFile] = []
-        left = set(self.removed)
+        left = {ManifestContent.DATA: set(self.removed), ManifestContent.DELETES: set(self.deletes())}
         if head is not None:
             # Checked, since files missing in a truncated list would be lost for good.
             listed_manifests(self.table.metadata, head, self._read)
         for manifest in () if head is None else head.manifests(self.table.io):
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
-            entries: list[ManifestEntry] = []
-            if left and manifest.content == ManifestContent.DATA:
-                entries = live_entries(self.table, manifest)
-            gone = [entry.data_file for entry in entries if entry.data_file.file_path in left]
+            wanted = left[manifest.content]
+            entries = live_entries(self.table, manifest) if wanted else []
+            gone = {entry.data_file.file_path for entry in entries} & wanted
             if not gone:
                 kept.append(manifest)
                 continue
-            dropped += gone
-            left -= {file.file_path for file in gone}
+            dropped += [entry.data_file for entry in entries if entry.data_file.file_path in gone]
+            wanted -= gone
             spec = self.table.metadata.specs()[manifest.partition_spec_id]
-            schema = _schema_for(self.table.metadata, spec)
-            kept += self._manifests((self._carry(entry) for entry in entries), spec, schema)
-        if left:
-            problem = f"file to replace no longer exists: {min(left)}"
+            kept += self._manifests((self._carry(entry, gone) for entry in entries), spec, manifest.content)
+        lost = left[ManifestContent.DATA] or left[ManifestContent.DELETES]
+        if lost:
+            problem = f"file to replace no longer exists: {min(lost)}"
             raise ConflictError(problem, path=self.target.name, hint=_RUN_AGAIN)
         return kept, dropped
 
@@ -216,8 +231,8 @@ class Producer:
         with self.table.io.new_input(path).open() as stream:
             return bytes(stream.read())
 
-    def _carry(self, entry: ManifestEntry) -> ManifestEntry:
-        gone = entry.data_file.file_path in self.removed
+    def _carry(self, entry: ManifestEntry, dropped: Collection[str]) -> ManifestEntry:
+        gone = entry.data_file.file_path in dropped
         return ManifestEntry.from_args(
             status=ManifestEntryStatus.DELETED if gone else ManifestEntryStatus.EXISTING,
             snapshot_id=self.number if gone else entry.snapshot_id,
@@ -229,18 +244,21 @@ class Producer:
     def _summary(self, head: Snapshot | None, dropped: Sequence[DataFile]) -> Summary:
         partitions = {str(file.metrics.key) for file in self.files}
         partitions |= {f"{file.spec_id} {file.partition}" for file in dropped}
-        counts = {
-            "added-data-files": len(self.files),
-            "added-records": sum(file.metrics.rows for file in self.files),
-            "added-files-size": sum(file.bytes for file in self.files),
-            "deleted-data-files": len(dropped),
-            "deleted-records": sum(file.record_count for file in dropped),
-            "removed-files-size": sum(file.file_size_in_bytes for file in dropped),
-            "changed-partition-count": len(partitions),
-        }
+        counts = Counter({"changed-partition-count": len(partitions)})
+        for file in self.files:
+            kind, _ = _COUNTED[DataFileContent(file.content)]
+            counts.update(dict.fromkeys(kind.files, 1))
+            counts.update({kind.rows: file.metrics.rows, "added-files-size": file.bytes})
+        for old in dropped:
+            _, kind = _COUNTED[old.content]
+            counts.update(dict.fromkeys(kind.files, 1))
+            counts.update({kind.rows: old.record_count, "removed-files-size": old.file_size_in_bytes})
         counted = {name: str(count) for name, count in counts.items() if count}
-        summary = Summary(operation=self.operation, **counted, **self.properties)
-        return update_snapshot_summaries(summary, head.summary if head is not None else None)
+        # pyiceberg can't compute the totals of a replacement.
+        totals = Operation.OVERWRITE if self.operation == Operation.REPLACE else self.operation
+        summary = Summary(operation=totals, **counted, **self.properties)
+        whole = update_snapshot_summaries(summary, head.summary if head is not None else None)
+        return Summary(operation=self.operation, **whole.additional_properties)
 
     @property
     def _codec(self) -> Any:
@@ -252,12 +270,47 @@ class Producer:
         return path
 
 
+class _DeleteManifestWriter(ManifestWriterV2):
+    """Writes manifests of delete files, which pyiceberg 0.12 can't."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+@dataclass(frozen=True, slots=True)
+class _SummaryNames:
+    """Properties of a snapshot's summary that count files of one kind, and their rows."""
+
+    files: tuple[str, ...]
+    rows: str
+
+
+def _summary_names(kind: str) -> tuple[_SummaryNames, _SummaryNames]:
+    files = "{}-delete-files", f"{{}}-{kind}-delete-files"
+    added, removed = (tuple(name.format(verb) for name in files) for verb in ("added", "removed"))
+    return _SummaryNames(added, f"added-{kind}-deletes"), _SummaryNames(removed, f"removed-{kind}-deletes")
+
+
+_COUNTED: Final = {
+    DataFileContent.DATA: (
+        _SummaryNames(("added-data-files",), "added-records"),
+        _SummaryNames(("deleted-data-files",), "deleted-records"),
+    ),
+    DataFileContent.POSITION_DELETES: _summary_names("position"),
+    DataFileContent.EQUALITY_DELETES: _summary_names("equality"),
+}
+
+
 def data_file(file: NewFile, spec: PartitionSpec) -> DataFile:
     """Convert to pyiceberg's data file."""
     metrics = file.metrics
     values = metrics.key.partition or (None,) * len(spec.fields)
     result = DataFile.from_args(
-        content=DataFileContent.DATA,
+        content=DataFileContent(file.content),
         file_path=file.path,
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
@@ -272,7 +325,7 @@ def data_file(file: NewFile, spec: PartitionSpec) -> DataFile:
         key_metadata=None,
         split_offsets=list(metrics.offsets),
         equality_ids=None,
-        sort_order_id=None,
+        sort_order_id=file.sort_order,
     )
     result.spec_id = spec.spec_id
     return result
@@ -347,10 +400,8 @@ def append(
     If ``done`` returns True for the table that the snapshot would follow, the rows are already committed: the
     files are deleted, and None is returned.
     """
-    work = Producer(
-        table, target, tuple(files), frozenset(), properties or {}, branch, _number(table), Operation.APPEND
-    )
-    return _run(work, lambda: None, done)
+    work = Producer(table, target, tuple(files), frozenset(), properties or {}, branch, Operation.APPEND)
+    return publish(work, lambda: None, done)
 
 
 def replace(
@@ -371,9 +422,7 @@ def replace(
     is a missing file to drop. With ``keep`` the new files stay after a ConflictError, for another attempt.
     """
     paths = frozenset(removed)
-    work = Producer(
-        table, target, tuple(files), paths, properties or {}, branch, _number(table), Operation.OVERWRITE
-    )
+    work = Producer(table, target, tuple(files), paths, properties or {}, branch, Operation.OVERWRITE)
 
     def validate() -> None:
         since = _since(table, base, branch, target.name)
@@ -384,7 +433,7 @@ def replace(
         if problem is not None:
             raise ConflictError(problem, path=target.name, hint=_RUN_AGAIN)
 
-    return _run(work, validate, keep=keep)
+    return publish(work, validate, keep=keep)
 
 
 def summaries(table: Table, *, branch: str = MAIN_BRANCH) -> list[tuple[int, Mapping[str, str]]]:
@@ -398,14 +447,19 @@ def summaries(table: Table, *, branch: str = MAIN_BRANCH) -> list[tuple[int, Map
 # -- attempts ----------------------------------------------------------------------------------
 
 
-def _run(
+def publish(
     work: Producer,
     validate: Callable[[], None],
     done: Callable[[Table], bool] = lambda _: False,
     *,
     keep: bool = False,
 ) -> int | None:
-    """Commit, with retries; a commit that certainly failed leaves nothing behind."""
+    """Commit a snapshot, with retries, and return its id; a commit that certainly failed leaves no files.
+
+    ``validate`` is called before every attempt and raises ConflictError if the snapshot can't follow the
+    current one. If ``done`` returns True, the rows are already committed: the files are deleted, and None is
+    returned. With ``keep`` the new files stay after a ConflictError.
+    """
     try:
         check_pyiceberg()
         check_version(work.table, work.target.name)
@@ -491,10 +545,6 @@ class _UnknownOutcomeError(Exception):
     """The commit may or may not have landed."""
 
 
-def _number(table: Table) -> int:
-    return int(table.metadata.new_snapshot_id())
-
-
 # -- checks ------------------------------------------------------------------------------------
 
 
@@ -520,10 +570,14 @@ def _check_branch(work: Producer) -> None:
 
 
 def _check_spec(work: Producer) -> None:
-    """Refuse a spec that was removed or replaced."""
-    spec = work.target.spec
-    if work.files and work.table.metadata.specs().get(spec.spec_id) != spec:
-        problem = f"partition spec {spec.spec_id} was removed by another commit"
+    """Refuse specs that were removed or replaced."""
+    current, spec = work.table.metadata.specs(), work.target.spec
+    used = {file.metrics.key.spec_id for file in work.files}
+    lost = [number for number in sorted(used) if number not in current]
+    if spec.spec_id in used and current.get(spec.spec_id) != spec:
+        lost = [spec.spec_id]
+    if lost:
+        problem = f"partition spec {lost[0]} was removed by another commit"
         raise ConflictError(problem, path=work.target.name, hint=_RUN_AGAIN)
 
 
@@ -542,6 +596,7 @@ def check_pyiceberg() -> None:
         (getattr(Table, "_do_commit", None), ("self", "updates", "requirements")),
         (getattr(Catalog, "commit_table", None), ("self", "table", "requirements", "updates")),
         (write_manifest, manifest),
+        (ManifestWriterV2.__init__, ("self", *manifest[1:])),
         (write_manifest_list, listed),
     )
     missing = [names for function, names in wanted if function is None or _parameters(function) != names]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pyiceberg.io import OutputFile
@@ -231,11 +231,15 @@ _FORMAT: Final = "write.format.default"
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A data file that is written but not committed."""
+    """A data file or delete file that is written but not committed."""
 
     path: str
     bytes: int
     metrics: FileMetrics
+    content: Literal[0, 1] = 0
+    """0: rows, 1: position deletes."""
+    sort_order: int | None = None
+    """The table's sort order that the rows are in, if any."""
 
 
 @dataclass(frozen=True, eq=False)
