@@ -216,6 +216,12 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
         "datediff with a unit is not allowed in a condition on rows at line 1, column 1",
         "write datediff(end, start) for the days between two dates",
     ),
+    (
+        "dateadd('day', 7, ts) > now()",
+        sk.ParseError,
+        "unit must be a name without quotes, got 'day'",
+        "write timestampadd(DAY, 7, ts)",
+    ),
     # Names.
     (
         "first name = 'Ada'",

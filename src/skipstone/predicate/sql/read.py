@@ -233,19 +233,12 @@ def _(node: exp.Anonymous, to: SqlReader) -> tree.Expr:
     name = node.name.lower()
     if name in _AGGREGATES:
         refuse(node, f"the aggregate {name}", "aggregate the rows, then filter the result")
-    if to.spark_like and name in _WITH_UNIT and len(node.expressions) == 3:
-        refuse(node, f"{name} with a unit", _WITH_UNIT[name])
+    if to.spark_like and name in _DIFFERENCES and len(node.expressions) == 3:
+        refuse(node, f"{name} with a unit", "write datediff(end, start) for the days between two dates")
     return function(name, tuple(to.value(arg) for arg in node.expressions), to.dialect, to.zone)
 
 
-_DAYS_BETWEEN = "write datediff(end, start) for the days between two dates"
-_SHIFTED = "add an interval: ts + INTERVAL 7 DAYS"
-_WITH_UNIT = MappingProxyType(
-    {
-        **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _DAYS_BETWEEN),
-        **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _SHIFTED),
-    }
-)
+_DIFFERENCES = frozenset({"datediff", "date_diff", "timestampdiff"})
 _AGGREGATES = frozenset(
     name.lower() for cls in exp.ALL_FUNCTIONS if issubclass(cls, exp.AggFunc) for name in cls.sql_names()
 )
@@ -615,11 +608,14 @@ def _cast(kind: pa.DataType) -> Callable[[Args, str, str], tree.Expr | None]:
 
 def _add_time(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
     """``timestampadd(unit, n, x)``, also called ``dateadd``, with a constant number."""
-    if len(args) != 3 or not isinstance(args[0], tree.Column):
+    if len(args) != 3:
         return None
+    hint = "write timestampadd(DAY, 7, ts)"
+    if not isinstance(args[0], tree.Column):
+        raise ParseError(f"unit must be a name without quotes, got {args[0]}", hint=hint)
     count = _plain(args[1])
     if not isinstance(count, int):
-        raise ParseError(f"{args[1]} is not a constant integer", hint="write timestampadd(DAY, 7, ts)")
+        raise ParseError(f"{args[1]} is not a constant integer", hint=hint)
     try:
         months, days, nanos = interval_value(str(count), args[0].path[-1]).as_py()
         if abs(nanos) >= 86_400 * 10**9 and not isinstance(zone_info(zone), dt.timezone):
