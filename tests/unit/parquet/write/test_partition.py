@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.errors import UsageError
+from skipstone.errors import SchemaError, UsageError
 from skipstone.lake.partitions import infer_array, parse_array, split_segment
 from skipstone.parquet.write.partition import NULL_FOLDER, partition_folder
 
@@ -35,19 +35,11 @@ def test_ascii_is_escaped_as_spark_does() -> None:
     ("value", "folder"),
     [
         (None, "p=__HIVE_DEFAULT_PARTITION__"),
-        ("", "p=__HIVE_DEFAULT_PARTITION__"),
         (" ", "p= "),
-        (True, "p=true"),
-        (False, "p=false"),
         (-5, "p=-5"),
         (2**63 - 1, "p=9223372036854775807"),
         (dt.date(2026, 1, 2), "p=2026-01-02"),
         (dt.date(999, 1, 1), "p=0999-01-01"),
-        (Decimal("1.50"), "p=1.50"),
-        (Decimal("0.00"), "p=0.00"),
-        (Decimal("0E-10"), "p=0.0000000000"),
-        (Decimal("1E-10"), "p=0.0000000001"),
-        (Decimal(99999999999999999999), "p=99999999999999999999"),
     ],
 )
 def test_values_are_written_as_spark_does(value: Any, folder: str) -> None:
@@ -59,17 +51,26 @@ def test_folders() -> None:
     assert partition_folder([], []) == ""
 
 
-@pytest.mark.parametrize("value", [1.5, b"x", dt.datetime(2026, 1, 1), Decimal("NaN"), [1]])
+@pytest.mark.parametrize("value", [True, 1.5, Decimal("1.50"), b"x", dt.datetime(2026, 1, 1), [1]])
 def test_values_that_name_no_partition(value: Any) -> None:
     with pytest.raises(UsageError, match=r"column p: \w+ can't be a partition value \(partition by strings"):
         partition_folder(["p"], [value])
 
 
-@given(st.text(min_size=1).filter(lambda name: name.encode("utf-8", "ignore")), st.text())
+@pytest.mark.parametrize("text", ["", NULL_FOLDER])
+def test_strings_that_would_be_read_back_as_null(text: str) -> None:
+    with pytest.raises(SchemaError, match=rf"column p: partition value '{text}' would be read back as NULL"):
+        partition_folder(["p"], [text])
+
+
+@given(
+    st.text(min_size=1).filter(lambda name: name.encode("utf-8", "ignore")),
+    st.text(min_size=1).filter(lambda text: text != NULL_FOLDER),
+)
 def test_text_is_read_back(name: str, text: str) -> None:
     folder = partition_folder([name], [text])
     assert "/" not in folder
-    assert read(folder, pa.string()) == (name, None if text in ("", NULL_FOLDER) else text)
+    assert read(folder, pa.string()) == (name, text)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +78,7 @@ def test_text_is_read_back(name: str, text: str) -> None:
     [
         (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
         (pa.uint64(), st.integers(0, 2**64 - 1)),
-        (pa.bool_(), st.booleans()),
         (pa.date32(), st.dates()),
-        (pa.decimal128(20, 4), st.decimals(-(10**15), 10**15, places=4)),
-        (pa.decimal128(38, 10), st.decimals(-1, 1, places=10)),
     ],
     ids=str,
 )
