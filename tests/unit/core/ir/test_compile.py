@@ -194,7 +194,7 @@ def test_zones() -> None:
         (sk.col("I") == 1, r"column I: unknown column \(did you mean i\?\)"),
         (sk.col("st", "q") == 1, r"column st.q: unknown column \(struct st has x, y"),
         (sk.col("st.x") == 1, r"use col\('st', 'x'\)"),
-        (sk.col("i", "x") == 1, r"struct i has no fields"),
+        (sk.col("i", "x") == 1, r"column i.x: unknown column \(i is of type int32, which has no fields\)"),
         (sk.udf(lambda x: x, ["nope"]), "column nope: unknown column"),
     ],
 )
