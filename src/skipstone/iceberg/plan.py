@@ -23,6 +23,14 @@ from skipstone.report.trace import Cause, Drop, FilterStats, Note
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PartitionPruning:
+    """Files left by a filter on partitions, and that filter, which counts what it could not judge."""
+
+    files: Array
+    filter: PartitionFilter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FilePruner:
     """Prunes the data files of a snapshot by manifests, partitions and file metrics."""
 
@@ -63,6 +71,12 @@ class FilePruner:
             int(entries.rows.sum() - entries.rows[kept].sum()),
             chosen.stats(candidates),
         )
+
+    def prune_partitions(self, node: Node | None) -> PartitionPruning:
+        """The files whose partition may match, whatever their metrics say."""
+        chosen = PartitionFilter(node, self.specs, self.columns, strict=self.strict)
+        entries, numbers, partitions = self._judge_partitions(chosen)
+        return PartitionPruning(numbers[partitions.kept[entries.partitions]], chosen)
 
     def _everything(self) -> PrunedFiles:
         entries, numbers = self.inventory.everything

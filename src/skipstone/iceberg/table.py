@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
 from skipstone.iceberg.catalogs import catalog_errors, reason, table_root
 from skipstone.iceberg.catalogs import storage_options as options_of
 from skipstone.iceberg.deletes.equality import deletions
-from skipstone.iceberg.deletes.match import DeleteIndex
+from skipstone.iceberg.deletes.match import DeleteIndex, DeleteMatches
 from skipstone.iceberg.inventory import CachedEntries, Inventory, Listing
 from skipstone.iceberg.manifests.avro import check_plain
 from skipstone.iceberg.manifests.entries import Entries, ManifestPart
@@ -45,7 +45,7 @@ from skipstone.iceberg.metadata import (
 )
 from skipstone.iceberg.partitions.evidence import source_facts
 from skipstone.iceberg.partitions.values import PartitionKey
-from skipstone.iceberg.plan import FilePlan, FilePruner
+from skipstone.iceberg.plan import FilePlan, FilePruner, PartitionPruning
 from skipstone.iceberg.schema import (
     FieldNaming,
     FieldPath,
@@ -64,6 +64,7 @@ from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, P
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
+from skipstone.predicate.tree import Predicate
 from skipstone.prune.ledger import Ledger
 from skipstone.report.trace import FilterStats
 from skipstone.store.absolute import AbsoluteStore
@@ -417,32 +418,51 @@ class TableSnapshot:
 
     def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:
         """Files that may match according to manifest summaries, partitions and file metrics."""
-        pruner = FilePruner(
-            self.inventory, self._pruning_specs, self._columns, self.file_facts, ledger, strict
-        )
+        with self._named_errors():
+            return self._pruner(ledger, strict).prune_files(node)
+
+    def _pruner(self, ledger: Ledger, strict: bool) -> FilePruner:
+        return FilePruner(self.inventory, self._pruning_specs, self._columns, self.file_facts, ledger, strict)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
         try:
-            return pruner.prune_files(node)
+            yield
         except SchemaError as error:
             error.path = error.path or self.name
             raise
+
+    def prune_partitions(
+        self, predicate: Predicate | None, *, strict: bool = False, case_sensitive: bool = True
+    ) -> PartitionPruning:
+        """The data files whose partition may match; metrics of files are not used."""
+        node = self._compiled(predicate, case_sensitive)
+        with self._named_errors():
+            return self._pruner(Ledger(lambda: (0, 0)), strict).prune_partitions(node)
+
+    def _compiled(self, predicate: Predicate | None, case_sensitive: bool) -> Node | None:
+        if predicate is None:
+            return None
+        schema = self.query_schema
+        settled = settle(fix_clock(predicate), schema, case_sensitive=case_sensitive)
+        return compile_predicate(settled, schema, case_sensitive=case_sensitive).node
+
+    def match_deletes(self, data: Entries) -> DeleteMatches | None:
+        """The delete files that apply to data files; None if there are none."""
+        if not len(data) or not len(self.delete_inventory):
+            return None
+        return self._delete_index.match(data, self.file_facts)
 
     def plan_files(
         self, where: PredicateLike = None, *, strict: bool = False, case_sensitive: bool = True
     ) -> FilePlan:
         """Return the data files that can match, each with its delete files; see ``Table.plan_files``."""
         ledger = Ledger(lambda: (0, 0))
-        node = None
-        if where is not None:
-            schema = self.query_schema
-            predicate = settle(fix_clock(to_predicate(where)), schema, case_sensitive=case_sensitive)
-            compiled = compile_predicate(predicate, schema, case_sensitive=case_sensitive)
-            node = compiled.node
+        node = self._compiled(None if where is None else to_predicate(where), case_sensitive)
         pruned = self.prune_files(node, ledger, strict=strict)
         assert pruned.files is not None
         data = self.inventory.take(pruned.files)
-        matches = None
-        if len(data) and len(self.delete_inventory):
-            matches = self._delete_index.match(data, self.file_facts)
+        matches = self.match_deletes(data)
         whole = np.zeros(len(data), dtype=bool) if pruned.whole is None else pruned.whole
         return FilePlan(data, whole, matches, pruned.partitions or FilterStats(), ledger.notes.done())
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
+    from skipstone.compact.options import JobOrder, Strategy
+    from skipstone.compact.plan import CompactionPlan
+    from skipstone.compact.run import CompactionReport
     from skipstone.iceberg.inventory import Inventory
     from skipstone.iceberg.manifests.entries import Entries
     from skipstone.iceberg.metadata import SnapshotInfo
@@ -39,7 +42,14 @@ if TYPE_CHECKING:
     from skipstone.iceberg.table import TableSnapshot
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
-    from skipstone.typing import OrderLike, PredicateLike, SnapshotLike, StorageOptions
+    from skipstone.typing import (
+        EngineLike,
+        IngestProgress,
+        OrderLike,
+        PredicateLike,
+        SnapshotLike,
+        StorageOptions,
+    )
 
 _SURVEYS = 4
 T = TypeVar("T")
@@ -477,6 +487,161 @@ class Table(Lake):
             case_sensitive: Whether column names are case-sensitive.
         """
         return self.pinned.plan_files(where, strict=strict, case_sensitive=case_sensitive)
+
+    def plan_compaction(
+        self,
+        where: PredicateLike = None,
+        *,
+        strategy: Strategy = "binpack",
+        sort_by: Sequence[str] | str = (),
+        target_spec_id: int | None = None,
+        since: SnapshotLike | None = None,
+        strict: bool = False,
+        case_sensitive: bool = True,
+        target_file_size_bytes: int | None = None,
+        min_file_size_bytes: int | None = None,
+        max_file_size_bytes: int | None = None,
+        min_input_files: int | None = None,
+        max_file_group_size_bytes: int | None = None,
+        rewrite_all: bool | None = None,
+        delete_file_threshold: int | None = None,
+        delete_ratio_threshold: float | None = None,
+        rewrite_job_order: JobOrder | None = None,
+        max_concurrent_file_group_rewrites: int | None = None,
+        partial_progress_enabled: bool | None = None,
+        partial_progress_max_commits: int | None = None,
+        use_starting_sequence_number: bool | None = None,
+        remove_dangling_deletes: bool | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> CompactionPlan:
+        """Plan which files to rewrite, without reading any of them; ``compact`` runs the plan.
+
+        Files are rewritten if they are too small or too large, or if too many of their rows are deleted.
+        Each file stays in its own partition spec, unless ``target_spec_id`` moves it. Names and defaults are
+        those of Iceberg's RewriteDataFiles; None means the default.
+
+        Args:
+            where: Only files in partitions that can match. Conditions on other columns include all files,
+                which ``plan.filter_stats`` counts.
+            strategy: ``"binpack"`` keeps the order of rows; ``"sort"`` sorts each group by ``sort_by``;
+                ``"zorder"`` and ``"hilbert"`` order it along a curve over up to eight columns.
+            sort_by: Columns; for ``"sort"`` by default those of the table's sort order.
+            target_spec_id: Move files of other partition specs to this one.
+            since: Only files that were added after this snapshot.
+            strict: Raise an error for a partition that can't be judged, instead of including its files.
+            case_sensitive: Whether column names in ``where`` are case-sensitive.
+            target_file_size_bytes: Size of new files; by default the table's
+                ``write.target-file-size-bytes``, or 512 MiB.
+            min_file_size_bytes: Smaller files are rewritten; by default 75 % of the target.
+            max_file_size_bytes: Larger files are rewritten; by default 180 % of the target.
+            min_input_files: Groups with fewer files are skipped unless they exceed the target size; 5.
+            max_file_group_size_bytes: Largest group; 100 GiB.
+            rewrite_all: Rewrite all files.
+            delete_file_threshold: Rewrite files with at least this many delete files; by default none.
+            delete_ratio_threshold: Rewrite files of which delete files of their own delete at least this
+                share; 0.3.
+            rewrite_job_order: Order of the groups: ``"none"``, ``"bytes-asc"``, ``"bytes-desc"``,
+                ``"files-asc"`` or ``"files-desc"``.
+            max_concurrent_file_group_rewrites: Groups that are rewritten at the same time; 5.
+            partial_progress_enabled: Commit groups in several snapshots; groups that fail are reported.
+            partial_progress_max_commits: Number of these snapshots; 10.
+            use_starting_sequence_number: Give new files the sequence number of the planned snapshot, so that
+                concurrent equality deletes still apply to them; True.
+            remove_dangling_deletes: Drop delete files that no longer apply to any file; True.
+            options: Options under Iceberg's names, as in ``{"min-input-files": "2"}``.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> plan = table.plan_compaction("event_id < 500", rewrite_all=True)
+            >>> [(group.count, group.rows, group.reasons) for group in plan.groups]
+            [(1, 1000, {'small': 1, 'rewrite-all': 1})]
+        """
+        from skipstone.compact.options import parse_java
+        from skipstone.compact.run import plan_compaction
+
+        given = {
+            "strategy": strategy,
+            "sort_by": (sort_by,) if isinstance(sort_by, str) else tuple(sort_by),
+            "target_spec_id": target_spec_id,
+            "target_file_size_bytes": target_file_size_bytes,
+            "min_file_size_bytes": min_file_size_bytes,
+            "max_file_size_bytes": max_file_size_bytes,
+            "min_input_files": min_input_files,
+            "max_file_group_size_bytes": max_file_group_size_bytes,
+            "rewrite_all": rewrite_all,
+            "delete_file_threshold": delete_file_threshold,
+            "delete_ratio_threshold": delete_ratio_threshold,
+            "rewrite_job_order": rewrite_job_order,
+            "max_concurrent_file_group_rewrites": max_concurrent_file_group_rewrites,
+            "partial_progress_enabled": partial_progress_enabled,
+            "partial_progress_max_commits": partial_progress_max_commits,
+            "use_starting_sequence_number": use_starting_sequence_number,
+            "remove_dangling_deletes": remove_dangling_deletes,
+        }
+        return plan_compaction(
+            self,
+            {**given, **parse_java(options or {})},
+            where=where,
+            strict=strict,
+            case_sensitive=case_sensitive,
+            since=since,
+        )
+
+    def compact(
+        self,
+        plan: CompactionPlan | None = None,
+        *,
+        engine: EngineLike = "auto",
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        checksums: bool = False,
+        memory: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        progress: IngestProgress | None = None,
+    ) -> CompactionReport:
+        """Rewrite the files of a plan and commit the result; the rows of the table stay the same.
+
+        Deletes are applied. Before a commit, the rows written are compared with the rows read. Concurrent
+        appends are kept; groups whose rows were deleted concurrently are planned and rewritten again.
+
+        Args:
+            plan: The result of ``plan_compaction``; by default a plan with default options.
+            engine: ``"spark"``, ``"local"`` or a Spark session; by default Spark where PySpark and Java are
+                installed, else local threads.
+            master: Master URL of a new Spark session.
+            remote: Spark Connect URL.
+            conf: Settings of a new Spark session.
+            threads: Threads of the local engine; one per core by default.
+            checksums: Also read the new files and compare checksums of all columns before the commit.
+            memory: Bytes of rows to hold while they are sorted; a quarter of the memory by default.
+            properties: Properties for the summaries of the snapshots.
+            progress: Called with the phase, and the number of its finished and of all groups.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> report = table.compact(table.plan_compaction(rewrite_all=True), engine="local")
+            >>> report.files_removed, report.files_added, report.rows
+            (1, 1, 1000)
+        """
+        from skipstone.compact.run import compact
+
+        return compact(
+            self,
+            self.plan_compaction() if plan is None else plan,
+            engine=engine,
+            master=master,
+            remote=remote,
+            conf=conf,
+            threads=threads,
+            checksums=checksums,
+            memory=memory,
+            properties=properties,
+            progress=progress,
+        )
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
         """Manifest facts of a column per file."""

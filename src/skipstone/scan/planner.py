@@ -24,7 +24,7 @@ from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.survey import Fetch, Need, Survey
 from skipstone.report.trace import DeleteUse, IndexUse, Level, ScanTrace
-from skipstone.scan.options import ScanOptions
+from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows, choose
 from skipstone.scan.projection import Order, Projection
 from skipstone.store.source import ByteRange, drive
@@ -52,6 +52,15 @@ class Question:
 def make_plan(lake: Lake, question: Question) -> ScanPlan:
     """Plan a scan of the lake as it is pinned."""
     return _planned(lake, question, _Planner.plan)
+
+
+def plan_whole_files(lake: Lake, files: Array, rows: Array) -> ScanPlan:
+    """Plan all rows of the numbered files that are not deleted; ``rows`` are their recorded row counts."""
+    question = Question(
+        None, Projection.of(lake.schema, [(name,) for name in lake.schema.names]), None, (), DEFAULT
+    )
+    pruned = PrunedFiles(files, True, rows > 0, rows)
+    return _planned(lake, question, lambda planner: planner.tasks_of(None, pruned))
 
 
 def files_to_query(
@@ -136,7 +145,9 @@ class _Planner:
     deletes: DeleteUse | None = None
 
     def plan(self) -> ScanPlan:
-        compiled, pruned = self._prune_files()
+        return self.tasks_of(*self._prune_files())
+
+    def tasks_of(self, compiled: Compiled | None, pruned: PrunedFiles) -> ScanPlan:
         tasks = self._at_once(compiled, pruned)
         if tasks is None:
             survey, files = self._survey(pruned.others, compiled)

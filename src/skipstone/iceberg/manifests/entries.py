@@ -211,10 +211,11 @@ _COLUMNS = {
     "content_offsets": np.int64,
     "content_sizes": np.int64,
     "first_row_ids": np.int64,
+    "sort_orders": np.int32,
 }
 _STRINGS = {"paths": pa.large_string(), "formats": pa.string(), "referenced": pa.large_string()}
 _META = b"skipstone.iceberg.entries"
-_LAYOUT = 1
+_LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,6 +237,7 @@ class Entries:
     content_offsets: Array
     content_sizes: Array
     first_row_ids: Array
+    sort_orders: Array
     measures: MetricsByField = field(repr=False)
     """Metrics of all columns, mostly not decoded."""
 
@@ -328,7 +330,7 @@ class Entries:
                 if bounds.null_count < len(bounds):
                     columns[f"{name}.{field_id}"] = bounds
         keys = [
-            [key.spec_id, None if key.partition is None else [_value_to_json(v) for v in key.partition]]
+            [key.spec_id, None if key.partition is None else [value_to_json(v) for v in key.partition]]
             for key in self.keys
         ]
         meta = {"layout": _LAYOUT, "keys": keys, "equality_ids": distinct}
@@ -342,7 +344,7 @@ class Entries:
             if meta["layout"] != _LAYOUT:
                 raise ValueError(f"layout {meta['layout']}")
             keys = tuple(
-                PartitionKey(spec_id, None if values is None else tuple(map(_value_from_json, values)))
+                PartitionKey(spec_id, None if values is None else tuple(map(value_from_json, values)))
                 for spec_id, values in meta["keys"]
             )
             distinct = [tuple(ids) for ids in meta["equality_ids"]]
@@ -376,7 +378,8 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks()
 
 
-def _value_to_json(value: Any) -> Any:
+def value_to_json(value: Any) -> Any:
+    """Convert a partition value in Iceberg's internal form."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -389,7 +392,8 @@ def _value_to_json(value: Any) -> Any:
     raise TypeError(f"{value!r} is not a partition value")
 
 
-def _value_from_json(data: Any) -> Any:
+def value_from_json(data: Any) -> Any:
+    """Convert back from :func:`value_to_json`."""
     if not isinstance(data, dict):
         return data
     match data:

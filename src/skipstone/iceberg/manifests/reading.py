@@ -186,6 +186,7 @@ _SITES: Mapping[str, FieldSlice] = {
     "lower": FieldSlice((_FILE, (125, "lower_bounds")), SliceForm.BLOBS),
     "upper": FieldSlice((_FILE, (128, "upper_bounds")), SliceForm.BLOBS),
     "equality_ids": FieldSlice((_FILE, (135, "equality_ids")), SliceForm.NUMBERS),
+    "sort_orders": FieldSlice((_FILE, (140, "sort_order_id"))),
     "first_row_ids": FieldSlice((_FILE, (142, "first_row_id"))),
     "referenced": FieldSlice((_FILE, (143, "referenced_data_file")), SliceForm.TEXT),
     "content_offsets": FieldSlice((_FILE, (144, "content_offset"))),
@@ -237,6 +238,7 @@ def _decode(
         content_offsets=cut.numbers("content_offsets"),
         content_sizes=cut.numbers("content_sizes"),
         first_row_ids=_first_rows(cut, rows, infos),
+        sort_orders=cut.numbers("sort_orders").astype(np.int32),
         measures=RawMetrics([cut.raw(name) for name in MAPS]),
     )
     return entries, cut.counts

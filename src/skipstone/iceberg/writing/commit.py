@@ -242,8 +242,9 @@ class Producer:
         )
 
     def _summary(self, head: Snapshot | None, dropped: Sequence[DataFile]) -> Summary:
-        partitions = {str(file.metrics.key) for file in self.files}
-        partitions |= {f"{file.spec_id} {file.partition}" for file in dropped}
+        specs = self.table.metadata.specs()
+        changed = [data_file(file, specs[file.metrics.key.spec_id]) for file in self.files]
+        partitions = {f"{file.spec_id} {file.partition}" for file in (*changed, *dropped)}
         counts = Counter({"changed-partition-count": len(partitions)})
         for file in self.files:
             kind, _ = _COUNTED[DataFileContent(file.content)]
@@ -557,7 +558,16 @@ def _since(table: Table, base: int | None, branch: str, name: str) -> Changes | 
     if base is not None and before is None:
         problem = f"snapshot {base}, on which the write was planned, has expired"
         raise ConflictError(problem, path=name, hint=_RUN_AGAIN)
+    check_ancestor(table, base, head, name)
     return changes(table, before, head)
+
+
+def check_ancestor(table: Table, base: int | None, head: Snapshot | None, name: str) -> None:
+    """Refuse to follow a head that does not descend from the base: rows deleted there may be live again."""
+    line = {one.snapshot_id for one in ancestors(table.metadata, head)}
+    if base is not None and base not in line:
+        problem = f"branch was rolled back from snapshot {base}, on which the write was planned"
+        raise ConflictError(problem, path=name, hint=_RUN_AGAIN)
 
 
 def _check_branch(work: Producer) -> None:

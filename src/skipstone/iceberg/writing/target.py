@@ -260,10 +260,18 @@ class Target:
     """Whether paths omit the partition."""
     version: int = 2
     """Format version of the table."""
+    key: PartitionKey | None = None
+    """The partition of all rows; None if it is computed from their values."""
 
     @classmethod
-    def of(cls, table: Table, whole: Iterable[str] = (), options: Mapping[str, Any] | None = None) -> Target:
-        """The target of a table's default spec.
+    def of(
+        cls,
+        table: Table,
+        whole: Iterable[str] = (),
+        options: Mapping[str, Any] | None = None,
+        spec: PartitionSpec | None = None,
+    ) -> Target:
+        """The target of a table's default spec, or of another one.
 
         Bounds of key, sort and partition columns, and of the columns ``whole``, are never truncated.
         ``options`` are storage options in addition to the catalog's.
@@ -272,7 +280,7 @@ class Target:
         name = ".".join(table.name())
         check_version(table, name)
         _check_format(table, name)
-        schema, spec = table.schema(), table.spec()
+        schema, spec = table.schema(), spec or table.spec()
         named = [schema.find_field(column).field_id for column in whole]
         sources = [one.source_id for one in spec.fields]
         sources += [one.source_id for one in table.sort_order().fields]
@@ -307,7 +315,9 @@ class Target:
 
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:
-        """Top-level source columns of the spec."""
+        """Top-level source columns of the spec, unless the partition is fixed."""
+        if self.key is not None:
+            return ()
         used = {one.source_id for one in self.spec.fields if not isinstance(one.transform, VoidTransform)}
         return tuple(field.name for field in self.table_schema.fields if used & set(Schema(field).field_ids))
 
@@ -343,6 +353,8 @@ class Target:
     def split(self, batch: pa.RecordBatch) -> Split:
         """The rows of each partition, converted to the table's columns."""
         rows = batch if batch.schema.equals(self.schema) else self.fitted(batch)
+        if self.key is not None:
+            return Split([(self.key, rows)], runs=True)
         if is_unpartitioned(self.spec):
             return Split([(PartitionKey(self.spec.spec_id, None), rows)], runs=True)
         return split_rows(self.partitions(rows), rows, lambda values: PartitionKey.of(self.spec, values))
@@ -356,9 +368,16 @@ class Target:
         if folder is None:
             folder = ""
             if partition.partition is not None and not (self.hashed and self.bare):
-                folder = self.spec.partition_to_path(Record(*partition.partition), self.table_schema)
+                folder = self._spec_path(Record(*partition.partition))
             self._folders[partition] = folder
         return folder
+
+    def _spec_path(self, values: Record) -> str:
+        try:
+            return self.spec.partition_to_path(values, self.table_schema)
+        except ValueError:
+            # A source column of an old spec was dropped.
+            return f"spec-{self.spec.spec_id}"
 
     def stored_as(self, key: str) -> str:
         """The final path of a file below the root; only a commit makes it visible."""

@@ -62,6 +62,7 @@ def write_files(
     profile: Profile,
     *,
     expected_bytes: float | None = None,
+    expected_rows: int | None = None,
     metadata: Mapping[str, str] | None = None,
     shape: FileShape | None = None,
 ) -> list[WrittenFile]:
@@ -70,14 +71,18 @@ def write_files(
     The default ``shape`` is a directory's: staged files have the key :func:`staged_as`.
 
     A file ends near the layout's target. With ``expected_bytes``, the total that this call will write, the
-    last file may exceed it by half. Contiguous rows of a partition make the fewest files. After a failure all
+    last file may exceed it by half. With ``expected_rows``, the number of rows that this call will write to
+    one partition, they are divided evenly among files, by the bytes that rows written so far have taken.
+    Contiguous rows of a partition make the fewest files. After a failure all
     files are deleted.
     """
     if not re.fullmatch("[0-9a-f]+", job):
         raise UsageError(f"invalid job id {job!r}", hint="use lower-case hexadecimal digits")
     if not re.fullmatch(r"[0-9A-Za-z_.]+(-[0-9A-Za-z_.]+)*", task):
         raise UsageError(f"invalid task id {task!r}", hint="use letters, digits and hyphens")
-    work = _Work(stage, job, task, layout, profile, expected_bytes, metadata, shape or Folders(layout))
+    work = _Work(
+        stage, job, task, layout, profile, expected_bytes, expected_rows, metadata, shape or Folders(layout)
+    )
     try:
         for batch in batches:
             work.add(batch)
@@ -117,13 +122,14 @@ class _Work:
         layout: PageLayout,
         profile: Profile,
         expected: float | None,
+        expected_rows: int | None,
         metadata: Mapping[str, str] | None,
         shape: FileShape,
     ) -> None:
         self.written: list[WrittenFile] = []
         self._stage, self._job, self._task = stage, job, task
         self._layout, self._profile = layout, profile
-        self._expected, self._metadata = expected, metadata
+        self._expected, self._expected_rows, self._metadata = expected, expected_rows, metadata
         self._shape = shape
         # Least recently used first.
         self._outputs: OrderedDict[Hashable, _Output] = OrderedDict()
@@ -183,7 +189,7 @@ class _Work:
 
     def _plan(self, output: _Output) -> int:
         """Rows of the next row group: the rest of the file, in groups of equal size."""
-        limit = output.limit if output.sink is not None else self._limit()
+        limit = output.limit if output.sink is not None else self._limit(output)
         left = (limit - self._size(output)) / self._bytes_per_row(output)
         count = left / max(math.ceil(left / self._layout.row_group_rows), 1)
         if self._measured is None:
@@ -194,9 +200,14 @@ class _Work:
             count = min(round(pages) * self._layout.page_rows, self._layout.row_group_rows)
         return max(int(count), 1)
 
-    def _limit(self) -> float:
-        """Maximum bytes of the next file."""
+    def _limit(self, output: _Output) -> float:
+        """Maximum bytes of the next file, or of the open one if all rows are divided evenly."""
         target = self._layout.target_file_bytes
+        if self._expected_rows is not None:
+            rows = self._expected_rows - sum(file.rows for file in self.written)
+            rest = rows * self._bytes_per_row(output)
+            files = max(round(rest / target), 1)
+            return rest / files if files > 1 else max(rest, target) * _STRETCH
         if self._expected is None:
             return target
         rest = self._expected - sum(file.bytes for file in self.written)
@@ -234,11 +245,13 @@ class _Work:
             self._measured = size
         output.file_rows += rows.num_rows
         output.groups += 1
+        if self._expected_rows is not None:
+            output.limit = self._limit(output)
         if self._size(output) >= output.limit - self._layout.target_file_bytes * _SLACK:
             self._end(output)
 
     def _open(self, output: _Output) -> Sink:
-        output.limit = self._limit()
+        output.limit = self._limit(output)
         opened = [other for other in self._outputs.values() if other.sink is not None]
         if len(opened) >= _MOST_OPEN:
             self._close(opened[0])

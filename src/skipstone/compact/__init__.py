@@ -1,0 +1,1 @@
+"""Compaction of Iceberg tables: plan which files to rewrite, rewrite them, commit the result."""

@@ -1,0 +1,127 @@
+"""Views of compaction plans and reports.
+
+2 groups of 1,000 files, 512.0 MB → about 4 files
+db.events at snapshot 42: 1,000 of 1,204 files are candidates
+
+group  partition           files     size  new files  why
+0      spec 0 (19723)        600  310.2 MB          2  small 600
+"""
+
+from __future__ import annotations
+
+from skipstone.compact.plan import CompactionPlan, FileGroup, SkippedGroup
+from skipstone.compact.run import CompactionReport
+from skipstone.iceberg.partitions.values import PartitionKey
+from skipstone.report.node import Facts, Items, ReportNode, Text, fields, nbytes, number, table, text
+from skipstone.report.units import count, duration, phrase, plural, size, some
+
+_MOST_GROUPS, _MOST_SKIPPED = 20, 10
+
+
+def plan_tree(plan: CompactionPlan) -> ReportNode:
+    """The groups to rewrite and why, those that are skipped, and how partitions were judged."""
+    head = "nothing to compact"
+    if plan.groups:
+        what = f"{plural(plan.files, 'file')} in {plural(len(plan.groups), 'group')}"
+        head = f"{what}, {size(plan.bytes_to_read)}, become about {plural(plan.expected_files, 'file')}"
+    matched = f"{count(plan.files_matched)} of {plural(plan.files_considered, 'file')}"
+    deletes = len({path for group in plan.groups for path in group.delete_files})
+    stats = plan.filter_stats
+    return ReportNode(
+        body=(
+            Text(head, "bold"),
+            Facts(
+                (
+                    ("table", f"{plan.table}, snapshot {plan.snapshot}"),
+                    ("filter", plan.where),
+                    ("matched", f"{matched} in partitions that can match" if plan.where else ""),
+                    ("strategy", _strategy(plan)),
+                    ("deletes", some(deletes, "delete file", " applied")),
+                    ("not judged", _not_judged(plan)),
+                    (
+                        "unfiltered",
+                        some(stats.unconstrained_specs, "spec", " without a column of the filter"),
+                    ),
+                    ("hash", plan.hash),
+                ),
+                code=("filter",),
+            ),
+            table(
+                plan.groups,
+                number("group", lambda group: str(group.id)),
+                text("partition", _partition),
+                *fields(number, "files=count"),
+                *fields(nbytes, "size=bytes"),
+                number("new files", lambda group: group.expected_files),
+                text("why", _reasons, least=24),
+                most=(_MOST_GROUPS, "group"),
+            ),
+            table(
+                plan.skipped,
+                text("skipped partition", _partition),
+                *fields(number, "files"),
+                *fields(nbytes, "size=bytes"),
+                text("why", lambda one: one.reason, least=24),
+                most=(_MOST_SKIPPED, "group"),
+            ),
+        )
+    )
+
+
+def report_tree(report: CompactionReport) -> ReportNode:
+    """Files and rows rewritten, the time it took, and groups that failed."""
+    head = "nothing was compacted"
+    if report.groups:
+        old = f"{plural(report.files_removed, 'file')}, {size(report.bytes_removed)}"
+        head = f"{old} → {plural(report.files_added, 'file')}, {size(report.bytes_added)}"
+    spent = report.seconds
+    speed = f" ({size(int(report.bytes_removed / spent.rewrite))}/s)" if spent.rewrite else ""
+    times = (
+        f"rewritten in {duration(spent.rewrite)}{speed}",
+        f"committed in {duration(spent.commit)}",
+        f"indexed in {duration(spent.index)}" if spent.index > 0.01 else "",
+    )
+    return ReportNode(
+        body=(
+            Text(head, "bold"),
+            Text(f"{report.table}: {phrase(*times, by=', ')}" if report.groups else report.table, "dim"),
+            Text(str(report.engine or ""), "dim"),
+            Facts(
+                (
+                    ("groups", count(report.groups) if report.groups else ""),
+                    ("rows", phrase(count(report.rows), some(report.rows_removed, "deleted row", " removed")))
+                    if report.groups
+                    else ("rows", ""),
+                    ("deletes", some(report.delete_files_removed, "delete file", " dropped")),
+                    ("snapshots", ", ".join(map(str, report.snapshots))),
+                    ("conflicts", some(report.rewritten_again, "group", " rewritten again")),
+                )
+            ),
+            Text(f"index is not up to date: {report.index_problem}" if report.index_problem else "", "bold"),
+            Items("groups that failed", [f"group {one.group}: {one.error}" for one in report.failures]),
+        )
+    )
+
+
+def _strategy(plan: CompactionPlan) -> str:
+    options = plan.options
+    by = f" by {', '.join(options.sort_by)}" if options.sort_by else ""
+    moved = "" if options.target_spec_id is None else f", to spec {options.target_spec_id}"
+    return f"{options.strategy}{by}{moved}, target {size(options.target_file_size_bytes)}"
+
+
+def _not_judged(plan: CompactionPlan) -> str:
+    stats = plan.filter_stats
+    if not stats.fail_open_partitions:
+        return ""
+    files = plural(stats.fail_open_files, "candidate")
+    return f"{plural(stats.fail_open_partitions, 'partition')} included with {files}"
+
+
+def _partition(group: FileGroup | SkippedGroup) -> str:
+    key: PartitionKey | None = group.key
+    return "other specs" if key is None else str(key)
+
+
+def _reasons(group: FileGroup) -> str:
+    return ", ".join(f"{name} {count(files)}" for name, files in group.reasons.items())
