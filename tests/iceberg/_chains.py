@@ -61,16 +61,20 @@ class Chainer:
         readable: bool = False,
         metrics: str | None = None,
         mapped: bool = False,
+        writable: bool = False,
     ) -> None:
         self.rng = random.Random(f"chain:{seed}")
         self.mapped = mapped
         """Whether there must be a name mapping that changes, and files without ids."""
         self.modes = MODES if metrics is None else (metrics,)
+        self.writable = writable
+        """Whether pyiceberg must be able to rewrite its manifests: version 2, and none that it can't read."""
         self.readable = readable
         """Whether pyiceberg must be able to read it: no equality deletes, no lists of structs (NULL becomes
         an empty one), no floats as partitions (it rounds them, and loses deletes of a NaN partition)."""
         rng = self.rng
-        version = rng.choice([1, 2, 2, 2]) if readable else rng.choice([1, 2, 2, 3, 3])
+        choice = rng.choice([1, 2, 2, 2]) if readable else rng.choice([1, 2, 2, 3, 3])
+        version = 2 if writable else choice
         self.words: list[str] = []
         self.values = Values(rng, readable=readable)
         self.maker = Maker(
@@ -81,7 +85,7 @@ class Chainer:
             scheme=rng.choice(["", "file://"]),
             name_mapping=rng.random() < 0.3 or mapped,
             required=[ROW_ID] if not readable and rng.random() < 0.5 else [],
-            odd=not readable and rng.random() < 0.5,
+            odd=rng.random() < 0.5 and not readable and not writable,
             totals=rng.choice(["right", "none", "wrong"]),
         )
         self.tags = 0
@@ -409,7 +413,7 @@ class Chainer:
             self.maker.branch(f"b{self.tags}")
 
     def upgrade(self) -> None:
-        if self.maker.version < 3 and not self.readable:
+        if self.maker.version < 3 and not self.readable and not self.writable:
             self._say("upgrade")
             self.maker.upgrade(self.maker.version + 1)
 
@@ -435,7 +439,9 @@ def random_chain(
     readable: bool = False,
     metrics: str | None = None,
     mapped: bool = False,
+    writable: bool = False,
     between: Callable[[Maker, list[str]], None] | None = None,
 ) -> Chain:
     """The chain of this seed: the same at every call."""
-    return Chainer(seed, root, readable=readable, metrics=metrics, mapped=mapped).run(between)
+    made = Chainer(seed, root, readable=readable, metrics=metrics, mapped=mapped, writable=writable)
+    return made.run(between)

@@ -27,8 +27,10 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriterV1,
     ManifestWriterV2,
-    write_manifest,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
     write_manifest_list,
 )
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -39,7 +41,8 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     SetSnapshotRefUpdate,
 )
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
+from pyiceberg.types import StructType
 
 from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteError, scrub
 from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
@@ -188,11 +191,9 @@ class Producer:
         while (entry := next(rest, None)) is not None:
             output = self.table.io.new_output(self._new(f"{uuid.uuid4()}-m{len(manifests)}.avro"))
             schema = _schema_for(self.table.metadata, spec)
-            writer = (
-                _DeleteManifestWriter(spec, schema, output, self.number, self._codec)
-                if content == ManifestContent.DELETES
-                else write_manifest(self.table.format_version, spec, schema, output, self.number, self._codec)
-            )
+            args = (spec, schema, output, self.number, self._codec)
+            version = self.table.format_version
+            writer = _ManifestWriter(content, *args) if version > 1 else ManifestWriterV1(*args)
             with writer:
                 writer.add_entry(entry)
                 while writer.tell() < most and (entry := next(rest, None)) is not None:
@@ -271,15 +272,26 @@ class Producer:
         return path
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
-    """Writes manifests of delete files, which pyiceberg 0.12 can't."""
+class _ManifestWriter(ManifestWriterV2):
+    """Writes delete files, and NULL partitions of required columns, which pyiceberg 0.12 can't."""
+
+    def __init__(self, content: ManifestContent, *args: Any) -> None:
+        super().__init__(*args)
+        self._content = content
 
     def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
+        return self._content
 
     @property
     def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
+        kind = "deletes" if self._content == ManifestContent.DELETES else "data"
+        return {**super()._meta, "content": kind}
+
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        fields = self._spec.partition_type(self._schema).fields
+        optional = StructType(*(one.model_copy(update={"required": False}) for one in fields))
+        file = data_file_with_partition(format_version=format_version, partition_type=optional)
+        return manifest_entry_schema_with_data_file(format_version=format_version, data_file=file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +371,12 @@ def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 
     pyiceberg 0.12 reads doubles in partitions as floats, and would write them back with less precision.
     """
-    entries: list[ManifestEntry] = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    try:
+        entries: list[ManifestEntry] = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    except ValueError as error:
+        hint = "rewrite the manifests with the engine that wrote them"
+        problem = f"pyiceberg can't read the manifest: {scrub(error)}"
+        raise WriteError(problem, path=manifest.manifest_path, hint=hint) from error
     records = [entry.data_file.partition for entry in entries]
     if not any(isinstance(one[at], float) for one in records for at in range(len(one))):
         return entries
@@ -597,7 +614,7 @@ def check_pyiceberg() -> None:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    manifest = ("format_version", "spec", "schema", "output_file", "snapshot_id", "avro_compression")
+    manifest = ("self", "spec", "schema", "output_file", "snapshot_id", "avro_compression")
     listed = (
         *("format_version", "output_file", "snapshot_id"),
         *("parent_snapshot_id", "sequence_number", "avro_compression"),
@@ -605,8 +622,11 @@ def check_pyiceberg() -> None:
     wanted: tuple[tuple[Any, tuple[str, ...]], ...] = (
         (getattr(Table, "_do_commit", None), ("self", "updates", "requirements")),
         (getattr(Catalog, "commit_table", None), ("self", "table", "requirements", "updates")),
-        (write_manifest, manifest),
-        (ManifestWriterV2.__init__, ("self", *manifest[1:])),
+        (ManifestWriterV1.__init__, manifest),
+        (ManifestWriterV2.__init__, manifest),
+        (getattr(ManifestWriterV2, "_with_partition", None), ("self", "format_version")),
+        (data_file_with_partition, ("partition_type", "format_version")),
+        (manifest_entry_schema_with_data_file, ("format_version", "data_file")),
         (write_manifest_list, listed),
     )
     missing = [names for function, names in wanted if function is None or _parameters(function) != names]
