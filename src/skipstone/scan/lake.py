@@ -27,11 +27,15 @@ from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
+    import datafusion
+    import duckdb
+    import polars as pl
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
+    from skipstone.bridge.dataset import LakeDataset, Rules
     from skipstone.compact.options import JobOrder, Strategy
     from skipstone.compact.plan import CompactionPlan
     from skipstone.compact.run import CompactionReport
@@ -324,6 +328,84 @@ class Lake(PublicNames):
         from skipstone.scan.planner import files_to_query
 
         return files_to_query(self, columns, column_domain, DEFAULT if options is None else options)
+
+    # -- other engines -----------------------------------------------------------------------
+
+    def to_dataset(self, *, rules: Rules = "auto") -> LakeDataset:
+        """Return the lake as a pyarrow dataset, which other engines query with their own filters.
+
+        DuckDB finds it as a variable in SQL; ``pl.scan_pyarrow_dataset`` and DataFusion's
+        ``register_dataset`` accept it. Each filter is planned and applied as a scan of the lake.
+
+        Args:
+            rules: What filters mean by NaN and NULL: ``"sql"``, where NaN equals itself and is the largest
+                value, and NULL is neither in a list nor out of it, or ``"pyarrow"``. ``"auto"`` is SQL in
+                ``scanner``, which engines call, and pyarrow in ``to_table``, ``head``, ``take``,
+                ``count_rows`` and ``filter``.
+
+        Examples:
+            >>> import duckdb
+            >>> import skipstone as sk
+            >>> events = sk.open("events").to_dataset()
+            >>> duckdb.sql("SELECT sum(amount), count(*) FROM events WHERE country = 'DE'").fetchall()
+            [(12450.0, 250)]
+        """
+        from skipstone.bridge.dataset import LakeDataset
+
+        return LakeDataset(self, rules=rules)
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, name: str = "lake"
+    ) -> duckdb.DuckDBPyRelation:
+        """Register the lake as a view of a DuckDB connection, and return the view as a relation.
+
+        Args:
+            connection: The connection; by default DuckDB's own.
+            name: Name of the view.
+
+        Examples:
+            >>> import duckdb
+            >>> import skipstone as sk
+            >>> events = sk.open("events").to_duckdb(duckdb.connect(), "events")
+            >>> events.filter("event_id < 5").aggregate("count(*)").fetchall()
+            [(5,)]
+        """
+        from skipstone.bridge.engines import to_duckdb
+
+        return to_duckdb(self, connection, name)
+
+    def to_datafusion(
+        self, context: datafusion.SessionContext | None = None, name: str = "lake"
+    ) -> datafusion.SessionContext:
+        """Register the lake as a table of a DataFusion session, and return the session.
+
+        Args:
+            context: The session; by default a new one.
+            name: Name of the table.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> context = sk.open("events").to_datafusion(name="events")
+            >>> context.sql("SELECT count(*) AS n FROM events WHERE event_id < 5").to_pydict()
+            {'n': [5]}
+        """
+        from skipstone.bridge.engines import to_datafusion
+
+        return to_datafusion(self, context, name)
+
+    def to_polars_lazy(self) -> pl.LazyFrame:
+        """Return a lazy frame of Polars, which pushes its filters and projections to scans of the lake.
+
+        Examples:
+            >>> import polars as pl
+            >>> import skipstone as sk
+            >>> frame = sk.open("events").to_polars_lazy()
+            >>> frame.filter(pl.col("event_id") < 5).select("country").collect().height
+            5
+        """
+        from skipstone.bridge.engines import to_polars_lazy
+
+        return to_polars_lazy(self)
 
     # -- for the planner ---------------------------------------------------------------------
 
