@@ -117,10 +117,17 @@ def compact_once(
     count["moved"] += moved is not None and bool(report.groups)
     if not options["rewrite_all"]:
         if moved is not None or "max_file_group_size_bytes" in options:
-            # The new files of several groups can share a partition: the next run combines them.
-            table.compact(table.plan_compaction(where, **options), engine="local")
+            # The new files of several groups can share a partition: later runs combine them, and each leaves
+            # fewer files.
             options.pop("max_file_group_size_bytes", None)
-            table.compact(table.plan_compaction(where, **options), engine="local")
+            for _ in range(5):
+                more = table.plan_compaction(where, **options)
+                files = table.compact(more, engine="local").files_added
+                assert (
+                    not more.groups
+                    or files < more.files
+                    or more.bytes_to_read > files * options["target_file_size_bytes"]
+                ), more
             assert rows_of(table) == before
         again = table.plan_compaction(where, **options)
         assert not again.groups, f"second plan is not empty: {again}\nfirst: {plan}\n{report}"
