@@ -28,7 +28,7 @@ from skipstone.engine.jobs import Engine, EngineUse, choose_engine, engine_conte
 from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, publish
+from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, check_committable, publish
 from skipstone.iceberg.writing.target import Target, check_version
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.report import Reported
@@ -191,6 +191,7 @@ def compact(
     table.refresh()
     if plan.groups:
         _check_base(plan, table)
+        check_committable(table.table, table.name)
     _, why = choose_engine(engine, master, remote, conf, threads)
     with engine_context(engine, master, remote, conf, threads) as running:
         work = _Compaction(current_table(table), plan, running, checksums, memory, properties or {}, progress)
