@@ -232,8 +232,8 @@ class CompactionPlan(Reported):
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> CompactionPlan:
         """Read a plan that ``to_json`` returned, or its text."""
-        document: Mapping[str, Any] = json.loads(data) if isinstance(data, str) else data
         try:
+            document: Mapping[str, Any] = json.loads(data) if isinstance(data, str) else data
             if document["layout"] != _LAYOUT:
                 raise UsageError(
                     f"plan has layout {document['layout']}, expected {_LAYOUT}", hint="make a new plan"
@@ -255,7 +255,7 @@ class CompactionPlan(Reported):
                 files_matched=document["files_matched"],
             )
             same = plan.hash == document["hash"]
-        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             raise CorruptFileError(f"compaction plan is damaged: {error!r}", hint="make a new plan") from None
         if not same:
             raise CorruptFileError("compaction plan does not match its hash", hint="make a new plan")

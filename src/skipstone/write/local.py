@@ -87,9 +87,8 @@ class LocalRows:
         self.intervals = [one.name for one in self._types if pa.types.is_duration(one.type)]
         self.schema = stored_schema(durations_as_int64(self._types))
         self.engine = engine
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # Spilling rows that the caller holds would free no memory.
-        self._memory = math.inf if resident else memory or int(physical * _MEMORY_SHARE)
+        self._memory = math.inf if resident else memory or memory_limit()
         self._held: list[pa.RecordBatch] = []
         self._spill: Spill | None = None
 
@@ -151,6 +150,12 @@ class LocalRows:
         self._held = []
         if self._spill is not None:
             self._spill.close()
+
+
+def memory_limit() -> int:
+    """Return the bytes of rows to hold before they are spilled: a share of the machine's memory."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(physical * _MEMORY_SHARE)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
