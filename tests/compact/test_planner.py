@@ -20,7 +20,7 @@ from skipstone.errors import CorruptFileError, SchemaError, UnknownColumnError, 
 from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.iceberg.partitions.values import PartitionKey
 from skipstone.report.trace import FilterStats
-from tests.compact._tables import registered, rows_of
+from tests.compact._tables import rows_of
 from tests.compact._writers import delete_equal, delete_positions, file_with, files_of
 from tests.iceberg._maker import Maker
 
