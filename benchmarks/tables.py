@@ -40,6 +40,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import BucketTransform, DayTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType, TimestamptzType
@@ -131,7 +132,7 @@ class Made:
 
 def made_table(shape: TableShape, seed: int, data: Path, console: Console) -> Made:
     """The table, made if it is not there; its last metadata file is written last."""
-    folder = data / f"iceberg-table-{shape.name}-{seed}"
+    folder = data / f"iceberg-metadata-{shape.name}-{seed}"
     made = Made(shape, folder)
     if not Path(made.metadata(deletes=True)).exists():
         console.print(f"making {folder.name} …", style="dim")
@@ -318,6 +319,8 @@ class _Maker:
             partition_specs=list(_SPECS),
             default_spec_id=_NEW.spec_id,
             last_partition_id=1001,
+            sort_orders=[UNSORTED_SORT_ORDER],
+            default_sort_order_id=UNSORTED_SORT_ORDER.order_id,
             snapshots=[snapshot],
             current_snapshot_id=last,
             last_sequence_number=last,

@@ -45,7 +45,7 @@ class CompactionOptions:
     def of(cls, given: Mapping[str, Any], properties: Mapping[str, str]) -> CompactionOptions:
         """Options from keywords, of which None means the default; the default size is the table's."""
         chosen = {name: value for name, value in given.items() if value is not None}
-        target = chosen.setdefault("target_file_size_bytes", int(properties.get(TARGET, 512 * MIB)))
+        target = chosen.setdefault("target_file_size_bytes", _table_target(properties))
         _check_number("target_file_size_bytes", target, 1)
         chosen.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
         chosen.setdefault("max_file_size_bytes", int(target * _MAX_SHARE))
@@ -92,6 +92,13 @@ class CompactionOptions:
         return cls(**{**given, "sort_by": tuple(given.get("sort_by", ()))})
 
 
+def _table_target(properties: Mapping[str, str]) -> int:
+    text = properties.get(TARGET, str(512 * MIB))
+    if not text.isdecimal():
+        raise UsageError(f"table property {TARGET} must be an integer, got {text!r}", hint="set it again")
+    return int(text)
+
+
 _LEAST: Final = {
     "target_file_size_bytes": 1,
     "min_file_size_bytes": 0,
@@ -110,6 +117,8 @@ def _check_number(name: str, value: Any, least: int) -> None:
 
 
 def _java(name: str) -> str:
+    if name == "target_spec_id":
+        return "output-spec-id"
     if name.startswith("partial_progress_"):
         return "partial-progress." + name.removeprefix("partial_progress_").replace("_", "-")
     return name.replace("_", "-")

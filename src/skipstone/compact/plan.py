@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -213,10 +214,7 @@ class CompactionPlan(Reported):
                     "partition": _key_to_json(group.key),
                     "expected_files": group.expected_files,
                     "delete_files": list(group.delete_files),
-                    "files": [
-                        {**row, "reasons": list(_reason_names(row["reasons"]))}
-                        for row in group.table.to_pylist()
-                    ],
+                    "files": _files_to_json(group.table),
                 }
                 for group in self.groups
             ],
@@ -234,8 +232,8 @@ class CompactionPlan(Reported):
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> CompactionPlan:
         """Read a plan that ``to_json`` returned, or its text."""
-        document: Mapping[str, Any] = json.loads(data) if isinstance(data, str) else data
         try:
+            document: Mapping[str, Any] = json.loads(data) if isinstance(data, str) else data
             if document["layout"] != _LAYOUT:
                 raise UsageError(
                     f"plan has layout {document['layout']}, expected {_LAYOUT}", hint="make a new plan"
@@ -257,13 +255,21 @@ class CompactionPlan(Reported):
                 files_matched=document["files_matched"],
             )
             same = plan.hash == document["hash"]
-        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             raise CorruptFileError(f"compaction plan is damaged: {error!r}", hint="make a new plan") from None
         if not same:
             raise CorruptFileError("compaction plan does not match its hash", hint="make a new plan")
         return plan
 
 
+def _files_to_json(table: pa.Table) -> list[dict[str, Any]]:
+    names = table.column_names
+    columns = {name: table.column(name).to_pylist() for name in names}
+    columns["reasons"] = [list(_reason_names(bits)) for bits in columns["reasons"]]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@cache
 def _reason_names(bits: int) -> tuple[str, ...]:
     return tuple(name for at, name in enumerate(REASONS) if bits >> at & 1)
 
@@ -342,7 +348,8 @@ class CompactionPlanner:
             named = pa.array(sorted(self.only), pa.large_string())
             reasons = np.where(pc.is_in(entries.paths, value_set=named), reasons, 0)
         chosen = np.flatnonzero(reasons)
-        stats = judged.filter.stats([entries.keys[code] for code in entries.partitions[chosen].tolist()])
+        codes, files = np.unique(entries.partitions[chosen], return_counts=True)
+        stats = judged.filter.stats([entries.keys[code] for code in codes.tolist()], files)
         packed = _Packing(entries, reasons, matches, options)
         groups, skipped = packed.groups(chosen)
         head = snapshot.metadata.snapshot_by_id(snapshot.snapshot_id or -1)
@@ -459,41 +466,51 @@ class _Packing:
         """Groups worth rewriting, numbered in the order of their partitions, and the others."""
         groups: list[FileGroup] = []
         skipped: list[SkippedGroup] = []
-        for key, files in self._packed(chosen):
-            problem = self._problem(files)
+        chosen, owners = self._ordered(chosen)
+        sizes = np.concatenate(([0], np.cumsum(self.entries.sizes[chosen])))
+        enough = np.concatenate(([0], np.cumsum((self.reasons[chosen] & _ENOUGH) > 0)))
+        table, deleted = self._table(chosen)
+        # A group is a run of this order, so that its columns are slices.
+        for start, stop in self._runs(owners, sizes):
+            key = self.entries.keys[int(owners[start])] if owners[start] >= 0 else None
+            total = int(sizes[stop] - sizes[start])
+            problem = "" if enough[stop] > enough[start] else self._problem(stop - start, total)
             if problem:
-                skipped.append(SkippedGroup(key, len(files), int(self.entries.sizes[files].sum()), problem))
-            else:
-                groups.append(self._group(len(groups), key, files))
+                skipped.append(SkippedGroup(key, stop - start, total, problem))
+                continue
+            deletes = self._delete_files(chosen[start:stop]) if deleted[start:stop].any() else ()
+            expected = output_files(total, self.options)
+            groups.append(FileGroup(len(groups), key, expected, deletes, table.slice(start, stop - start)))
         return groups, skipped
 
-    def _packed(self, chosen: Array) -> Iterator[tuple[PartitionKey | None, Array]]:
-        """Files of each partition, by age and path, in runs of at most the maximum size of a group."""
-        entries, most = self.entries, self.options.max_file_group_size_bytes
+    def _ordered(self, chosen: Array) -> tuple[Array, Array]:
+        """Files by partition, age and path, and the code of each one's partition."""
+        entries = self.entries
         owners = entries.partitions[chosen].astype(np.int64)
         # Files that move to another spec are packed together: their partitions are about to change.
-        moving = (self.reasons[chosen] & _SPEC) > 0
-        owners[moving] = -1
+        owners[(self.reasons[chosen] & _SPEC) > 0] = -1
         ranks = np.asarray(pc.rank(entries.paths.take(pa.array(chosen)), tiebreaker="first"))
         order = np.lexsort((ranks, entries.sequences[chosen], owners))
-        chosen, owners = chosen[order], owners[order]
+        return chosen[order], owners[order]
+
+    def _runs(self, owners: Array, sizes: Array) -> Iterator[tuple[int, int]]:
+        """Runs of one partition, of at most the maximum size of a group; ``sizes`` are sums."""
+        most = self.options.max_file_group_size_bytes
         firsts = np.flatnonzero(np.diff(owners, prepend=-2))
-        for first, last in pairwise([*firsts.tolist(), len(chosen)]):
-            key = entries.keys[int(owners[first])] if owners[first] >= 0 else None
-            mine = chosen[first:last]
-            ends = np.cumsum(entries.sizes[mine])
-            start = 0
-            while start < len(mine):
-                done = int(ends[start] - entries.sizes[mine[start]])
-                stop = max(int(np.searchsorted(ends, done + most, side="right")), start + 1)
-                yield key, mine[start:stop]
+        for first, last in pairwise([*firsts.tolist(), len(owners)]):
+            start = first
+            while start < last:
+                stop = last
+                if sizes[last] - sizes[start] > most:
+                    fitting = np.searchsorted(sizes[: last + 1], sizes[start] + most, side="right")
+                    stop = max(int(fitting) - 1, start + 1)
+                yield start, stop
                 start = stop
 
-    def _problem(self, files: Array) -> str:
-        """Why a group is not worth rewriting; "" if it is."""
-        options, count = self.options, len(files)
-        total = int(self.entries.sizes[files].sum())
-        if (self.reasons[files] & _ENOUGH).any() or total > options.max_file_size_bytes:
+    def _problem(self, count: int, total: int) -> str:
+        """Why files that are only too small or too large are not worth rewriting; "" if they are."""
+        options = self.options
+        if total > options.max_file_size_bytes:
             return ""
         if count > 1 and (count >= options.min_input_files or total > options.target_file_size_bytes):
             return ""
@@ -502,23 +519,21 @@ class _Packing:
         few = f"{plural(count, 'file')}, fewer than min-input-files {options.min_input_files}"
         return f"{few}, and {size(total)} is at most the target"
 
-    def _group(self, number: int, key: PartitionKey | None, files: Array) -> FileGroup:
+    def _table(self, files: Array) -> tuple[pa.Table, Array]:
+        """Files as columns, and the number of delete files of each."""
         entries, matches = self.entries, self.matches
-        counts = np.zeros(len(files), np.int32) if matches is None else _delete_counts(matches)[files]
-        table = pa.table(
-            [
-                entries.paths.take(pa.array(files)),
-                entries.sizes[files],
-                entries.rows[files],
-                entries.sequences[files],
-                self.reasons[files],
-                counts.astype(np.int32),
-            ],
-            schema=_FILES,
-        )
-        total = int(entries.sizes[files].sum())
-        expected = output_files(total, self.options)
-        return FileGroup(number, key, expected, self._delete_files(files) if counts.any() else (), table)
+        deletes = np.zeros(len(files), np.int32)
+        if matches is not None:
+            deletes = _delete_counts(matches)[files].astype(np.int32)
+        columns = [
+            entries.paths.take(pa.array(files)),
+            entries.sizes[files],
+            entries.rows[files],
+            entries.sequences[files],
+            self.reasons[files],
+            deletes,
+        ]
+        return pa.table(columns, schema=_FILES), deletes
 
     def _delete_files(self, files: Array) -> tuple[str, ...]:
         matches = self.matches

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +22,8 @@ import pyarrow as pa
 from skipstone.compact.checksums import Checksums
 from skipstone.compact.plan import FileGroup
 from skipstone.core.evidence import Array
-from skipstone.engine.jobs import Engine, LocalEngine
-from skipstone.errors import CorruptFileError, SchemaError, SkipstoneError
+from skipstone.engine.jobs import Engine, LocalEngine, gather
+from skipstone.errors import CorruptFileError, JobError, SchemaError, SkipstoneError, scrub
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import WrittenFile, write_files
 from skipstone.parquet.write.layout import PageLayout
@@ -30,7 +32,7 @@ from skipstone.scan.execute import execute
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.store.store import ListedFile
-from skipstone.write.local import LocalRows
+from skipstone.write.local import LocalRows, memory_limit
 from skipstone.write.rows import SAMPLE, FileOutput, RowSurvey, task_bytes
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 _SAMPLED_FILES: Final = 32
 # A slice has several files, so that only the last one depends on an estimate.
 _FILES_PER_SLICE: Final = 4
+# Estimated share of the target size above which a slice of one file is certainly not too small.
+_FULL: Final = 0.9
 _TOKEN: Final = 4
 
 
@@ -90,9 +94,13 @@ class SliceWriter:
     profile: Profile
     job: str
     memory: int | None
-    """Bytes of rows to hold before they are spilled."""
+    """Bytes of rows that all tasks of a machine hold before they are spilled; None: a share of its memory."""
+    tasks: int | None
+    """Tasks that run on a machine at the same time; None: one per core."""
     threads: int
     checked: bool
+    retried: bool
+    """Whether the engine repeats tasks that raise an error."""
 
     def __call__(self, part: GroupSlice) -> SliceResult:
         """Rewrite a slice; an error is returned, because other groups go on."""
@@ -100,10 +108,15 @@ class SliceWriter:
             return self._rewrite(part)
         except SkipstoneError as error:
             return SliceResult(part.group, problem=error)
+        except Exception as error:
+            if self.retried:
+                raise
+            problem = JobError(f"rewrite failed: {type(error).__name__}: {scrub(error)}", path=self.plan.lake)
+            return SliceResult(part.group, problem=problem)
 
     def _rewrite(self, part: GroupSlice) -> SliceResult:
         read = RowCounter(Checksums() if self.checked else None)
-        batches = read.counted(execute(dataclasses.replace(self.plan, tasks=part.tasks)).to_batches())
+        batches = read.counted(execute(self._plan_of(part)).to_batches())
         target = self.targets[part.target]
         # Unique to this attempt, because Spark can run two of one task.
         job = f"{self.job}{secrets.token_hex(_TOKEN)}"
@@ -122,13 +135,27 @@ class SliceWriter:
             )
         return SliceResult(part.group, tuple(files), read.rows, read.checksums)
 
+    def _plan_of(self, part: GroupSlice) -> ScanPlan:
+        """The plan of a slice; rows that are decoded ahead count as memory too."""
+        plan = self.plan
+        hints = dataclasses.replace(plan.trace.hints, threads=self.threads)
+        options = dataclasses.replace(plan.options, memory=min(plan.options.memory, self._memory))
+        trace = dataclasses.replace(plan.trace, hints=hints)
+        return dataclasses.replace(plan, tasks=part.tasks, options=options, trace=trace)
+
+    @property
+    def _memory(self) -> int:
+        """Bytes of rows that a task holds."""
+        return max((self.memory or memory_limit()) // (self.tasks or LocalEngine().parallelism), 1)
+
     def _write_ordered(
         self, batches: Iterator[pa.RecordBatch], target: Target, job: str
     ) -> list[WrittenFile]:
         engine = LocalEngine(self.threads)
-        rows = LocalRows(self.plan.schema, batches, engine=engine, memory=self.memory)
+        fitted = map(target.fitted, batches)
+        rows = LocalRows(target.schema, fitted, engine=engine, memory=self._memory, stored=True)
         with rows:
-            survey = rows.survey(self.layout, target.fitted)
+            survey = rows.survey(self.layout)
             if not survey.rows:
                 return []
             return rows.write(survey, file_output(survey, self.layout, target, job), lambda *_: None)
@@ -201,15 +228,19 @@ class GroupRewriter:
     def _map(self, groups: Sequence[int], on_done: Callable[[int], None]) -> list[GroupResult]:
         parts = [part for number in groups for part in self._slices(number)]
         ends = np.cumsum([len(self._slices(number)) for number in groups])
+        local = self.engine.name == "local"
+        together = max(min(self.engine.parallelism, len(parts)), 1)
         writer = SliceWriter(
             shared(self.plan),
             tuple(self.targets),
             self.layout,
             self._profile,
             self.job,
-            self._task_memory,
-            max(self.engine.parallelism // max(len(parts), 1), 1) if self.engine.name == "local" else 1,
-            self.checked,
+            memory=self.memory,
+            tasks=together if local or self.memory else None,
+            threads=self.engine.parallelism // together if local else 1,
+            checked=self.checked,
+            retried=self.engine.name == "spark",
         )
         finished = lambda done: on_done(int(np.searchsorted(ends, done, side="right")))  # noqa: E731
         by_group: dict[int, list[SliceResult]] = {number: [] for number in groups}
@@ -217,26 +248,30 @@ class GroupRewriter:
             by_group[result.group].append(result)
         return [self._result(number, mine) for number, mine in by_group.items()]
 
-    @property
+    @cached_property
     def _profile(self) -> Profile:
         assert self._sample is not None
         return profile(self._sample, self.layout)
 
-    @property
-    def _task_memory(self) -> int | None:
-        return None if self.memory is None else max(self.memory // self.engine.parallelism, 1)
-
     def _slices(self, number: int) -> list[GroupSlice]:
         """Divide a group into slices of several new files each; rows to be sorted stay together."""
         tasks = self._group_tasks(number)
-        files = max(round(sum(map(_live_bytes, tasks)) / self.target_bytes), 1)
+        ends = np.cumsum([self._new_bytes(task) for task in tasks])
+        files = max(round(ends[-1] / self.target_bytes), 1) if tasks else 0
         count = min(max(files // _FILES_PER_SLICE, min(files, self.engine.parallelism)), len(tasks))
+        if files and ends[-1] < _FULL * files * self.target_bytes:
+            # A slice of one file could come out too small, and be rewritten again by the next compaction.
+            count = min(count, max(files // 2, 1))
         if is_ordered(self.layout, self.targets[number]) or count <= 1:
             return [GroupSlice(number, number, tuple(tasks))] if tasks else []
-        ends = np.cumsum([_live_bytes(task) for task in tasks])
-        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
+        # Each slice has a whole number of files.
+        cuts = np.searchsorted(ends, ends[-1] * np.round(files * np.arange(1, count) / count) / files)
         edges = [0, *np.unique(cuts + 1).tolist(), len(tasks)]
         return [GroupSlice(number, number, tuple(tasks[a:b])) for a, b in pairwise(edges) if b > a]
+
+    def _new_bytes(self, task: Task) -> float:
+        """Estimated size of a file's rows in a new file, where they can take less than in many small ones."""
+        return min(_live_bytes(task), len(task.rows) * self._profile.bytes_per_row)
 
     def _group_tasks(self, number: int) -> list[Task]:
         paths = self.groups[number].paths.to_pylist()
@@ -349,5 +384,13 @@ def sample_rows(plan: ScanPlan, target: Target) -> pa.Table:
         for task in some
         if (taken := task.rows.take(each))
     ]
-    batches = execute(dataclasses.replace(plan, tasks=tuple(parts))).to_batches()
-    return pa.Table.from_batches([target.fitted(batch) for batch in batches], target.schema)
+
+    def read(task: Task) -> list[pa.RecordBatch]:
+        # A file that can't be read fails its own group, later.
+        with suppress(SkipstoneError):
+            batches = execute(dataclasses.replace(plan, tasks=(task,))).to_batches()
+            return [target.fitted(batch) for batch in batches]
+        return []
+
+    found = gather(read, parts, threads=plan.files.threads)
+    return pa.Table.from_batches([batch for batches in found for batch in batches], target.schema)

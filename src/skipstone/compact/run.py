@@ -28,13 +28,13 @@ from skipstone.engine.jobs import Engine, EngineUse, choose_engine, engine_conte
 from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, publish
+from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, check_committable, publish
 from skipstone.iceberg.writing.target import Target, check_version
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.report import Reported
-from skipstone.scan.lake import Table
+from skipstone.scan.lake import Table, current_table
 from skipstone.scan.planner import plan_whole_files
-from skipstone.write.table_job import sort_columns, table_layout
+from skipstone.write.table_job import check_catalog, sort_columns, table_layout
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -186,15 +186,27 @@ def compact(
     if plan.uuid != str(table.metadata.table_uuid):
         raise UsageError(f"plan belongs to table {plan.table}", path=table.name, hint="make a new plan")
     check_writable(table)
+    check_catalog(table.table)
+    # Files are read and written with the table's newest schema.
+    table.refresh()
     if plan.groups:
-        check_ancestor(table.table, plan.snapshot, table.metadata.current_snapshot(), table.name)
+        _check_base(plan, table)
+        check_committable(table.table, table.name)
     _, why = choose_engine(engine, master, remote, conf, threads)
     with engine_context(engine, master, remote, conf, threads) as running:
-        work = _Compaction(table, plan, running, checksums, memory, properties or {}, progress)
+        work = _Compaction(current_table(table), plan, running, checksums, memory, properties or {}, progress)
         report = work.run()
     use = EngineUse(running.name, why).compared(bytes=plan.bytes_to_read)
     table.refresh()
     return dataclasses.replace(report, engine=use)
+
+
+def _check_base(plan: CompactionPlan, table: Table) -> None:
+    """Refuse a plan whose snapshot has expired or was rolled back."""
+    if table.metadata.snapshot_by_id(plan.snapshot or -1) is None:
+        problem = f"snapshot {plan.snapshot}, on which the plan was made, has expired"
+        raise ConflictError(problem, path=table.name, hint="make a new plan")
+    check_ancestor(table.table, plan.snapshot, table.metadata.current_snapshot(), table.name)
 
 
 class _GroupConflictError(ConflictError):
@@ -217,6 +229,8 @@ class _Compaction:
     job: str = field(default_factory=lambda: secrets.token_hex(8))
     snapshots: list[int] = field(default_factory=list)
     committed: list[GroupResult] = field(default_factory=list)
+    uncertain: set[str] = field(default_factory=set)
+    """New files of commits that failed, or whose outcome is unknown; only the commit may delete them."""
     failures: list[GroupFailure] = field(default_factory=list)
     dropped_deletes: int = 0
     again: int = 0
@@ -244,9 +258,19 @@ class _Compaction:
 
     def _round(self, plan: CompactionPlan) -> list[FileGroup]:
         """Rewrite and commit the groups of one plan; return those in conflict with other commits."""
-        assert plan.snapshot is not None
-        base = self.table.at(plan.snapshot) if plan.snapshot != self.table.snapshot else self.table
-        work = _Round(base, plan, self)
+        work = _Round(current_table(self.table, plan.snapshot), plan, self)
+        try:
+            conflicts = self._commit_portions(plan, work)
+        except BaseException:
+            # Files of tasks whose results are lost.
+            work.delete_leftovers()
+            raise
+        if self.engine.name != "local":
+            # Files of attempts that Spark repeated.
+            work.delete_leftovers()
+        return conflicts
+
+    def _commit_portions(self, plan: CompactionPlan, work: _Round) -> list[FileGroup]:
         options, conflicts = plan.options, []
         each = len(plan.groups)
         if options.partial_progress_enabled:
@@ -264,7 +288,6 @@ class _Compaction:
             start = time.perf_counter()
             conflicts += work.commit(self._succeeded(results, work))
             self.spent["commit"] += time.perf_counter() - start
-        work.delete_leftovers()
         return conflicts
 
     def _tell(self, before: int, total: int, done: int) -> None:
@@ -387,10 +410,8 @@ class _Round:
             self.target.delete([file for result in results for file in result.files])
 
     def delete_leftovers(self) -> None:
-        """Delete files of attempts that Spark repeated; they were never part of the table."""
-        if self.job.engine.name == "local":
-            return
-        kept = {file.path for result in self.job.committed for file in result.files}
+        """Delete new files that are not part of the table."""
+        kept = {file.path for result in self.job.committed for file in result.files} | self.job.uncertain
         root = self.target.root
         with suppress(SkipstoneError):
             written = [entry.key for entry in self.target.store.list_prefix("")]
@@ -413,13 +434,22 @@ class _Round:
                 continue
             except ConflictError as error:
                 self.discard(left)
-                if not self.plan.options.partial_progress_enabled:
-                    raise
-                self.job.fail([dataclasses.replace(result, problem=error) for result in left])
+                self._fail(left, error)
+                break
+            except SkipstoneError as error:
+                # The snapshot may exist.
+                self.job.uncertain |= {file.path for result in left for file in result.files}
+                self._fail(left, error)
                 break
             self.job.committed += left
             break
         return conflicts
+
+    def _fail(self, results: Sequence[GroupResult], error: SkipstoneError) -> None:
+        """Record groups that were not committed; without partial progress this ends the compaction."""
+        if not self.plan.options.partial_progress_enabled:
+            raise error
+        self.job.fail([dataclasses.replace(result, problem=error) for result in results])
 
     def _commit(self, results: Sequence[GroupResult]) -> None:
         table, options = self.base.table, self.plan.options
@@ -486,13 +516,15 @@ class _CommitCheck:
             return np.zeros(len(self.chosen), dtype=bool)
         matches = DeleteIndex.of(new).match(self._entries, now.file_facts)
         hit: Array = (matches.positions.counts > 0) | (matches.vectors >= 0)
-        options = self.round.plan.options
-        if not options.use_starting_sequence_number:
+        if not self.round.plan.options.use_starting_sequence_number:
             return hit | (matches.equalities.counts > 0)
-        # Rows keep their age, so equality deletes still apply to them, unless they change their partition.
+        # Rewritten rows are as old as the plan's snapshot, so newer equality deletes still apply to them,
+        # unless the rows change their partition.
         groups = self.round.plan.groups
         moved = np.array([group.key is None for group in groups])[self.round.owners[self.chosen]]
-        return hit | (moved & (matches.equalities.counts > 0))
+        units, numbers = matches.equalities.pairs(np.arange(len(moved)))
+        hit[units[moved[units] | (new.sequences[numbers] <= self.round.plan.sequence)]] = True
+        return hit
 
     def _refuse(self, wrong: Array, problem: str) -> None:
         if wrong.any():

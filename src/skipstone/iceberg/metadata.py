@@ -240,6 +240,13 @@ class PinnedSnapshot:
     schema: Schema
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteBase:
+    """A reference to a snapshot whose files are rewritten: it is read with the table's current schema."""
+
+    id: int
+
+
 def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> PinnedSnapshot:
     """Resolve a snapshot by id, tag, branch or time; None is the current one.
 
@@ -247,7 +254,8 @@ def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> PinnedSnaps
     that is not a branch or tag is parsed as an id or a time.
     """
     current = next(one for one in metadata.schemas if one.schema_id == metadata.current_schema_id)
-    if isinstance(reference, SnapshotInfo):
+    rewritten = isinstance(reference, RewriteBase)
+    if isinstance(reference, SnapshotInfo | RewriteBase):
         reference = reference.id
     ref = metadata.refs.get(reference) if isinstance(reference, str) else None
     if reference is None:
@@ -266,7 +274,8 @@ def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> PinnedSnaps
                 f"{name} is {number}, but the metadata has no such snapshot", path=uri, hint=_DAMAGED
             )
         return PinnedSnapshot(None, current)
-    if reference is None or (ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH):
+    on_branch = ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH
+    if reference is None or rewritten or on_branch:
         return PinnedSnapshot(snapshot, current)
     own = (schema for schema in metadata.schemas if schema.schema_id == snapshot.schema_id)
     return PinnedSnapshot(snapshot, next(own, current))

@@ -745,6 +745,14 @@ def _restored(cls: type[L], snapshot: Any, index_root: Store | None, changed: bo
     return lake
 
 
+def current_table(table: Table, snapshot: int | None = None) -> Table:
+    """Return the table at its current snapshot, or at one that is read with the table's current schema."""
+    from skipstone.iceberg.metadata import RewriteBase
+
+    reference: Any = None if snapshot is None else RewriteBase(snapshot)
+    return _restored(type(table), table.pinned.at(reference), table._index_root)
+
+
 def lake_of(snapshot: Snapshot) -> Lake:
     """Return the lake of a snapshot."""
     return _restored(Lake, snapshot, None)

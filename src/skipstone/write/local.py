@@ -60,7 +60,10 @@ def to_batches(data: Any) -> tuple[pa.Schema, Batches, bool]:
 
 
 class LocalRows:
-    """Rows of Arrow batches; ``memory`` is the number of bytes to hold before they are spilled."""
+    """Rows of Arrow batches; ``memory`` is the number of bytes to hold before they are spilled.
+
+    Rows that are ``stored`` have the types of the files already.
+    """
 
     intervals: list[str]
     schema: pa.Schema
@@ -74,18 +77,18 @@ class LocalRows:
         *,
         engine: LocalEngine,
         memory: int | None = None,
+        stored: bool = False,
     ) -> None:
         check_names(schema.names)
         if not len(schema):
             raise UsageError("data has no columns", hint="pass a table with at least one column")
-        self._types = engine_schema(schema)
+        self._types = schema if stored else engine_schema(schema)
         self._batches = batches
         self.intervals = [one.name for one in self._types if pa.types.is_duration(one.type)]
         self.schema = stored_schema(durations_as_int64(self._types))
         self.engine = engine
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # Spilling rows that the caller holds would free no memory.
-        self._memory = math.inf if resident else memory or int(physical * _MEMORY_SHARE)
+        self._memory = math.inf if resident else memory or memory_limit()
         self._held: list[pa.RecordBatch] = []
         self._spill: Spill | None = None
 
@@ -149,6 +152,12 @@ class LocalRows:
             self._spill.close()
 
 
+def memory_limit() -> int:
+    """Return the bytes of rows to hold before they are spilled: a share of the machine's memory."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(physical * _MEMORY_SHARE)
+
+
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
 
@@ -185,9 +194,9 @@ class RowSample:
     def _shrink(self) -> None:
         every = np.concatenate(self._numbers)
         self._limit = float(np.partition(every, SAMPLE)[SAMPLE])
-        pairs = zip(self._parts, self._numbers, strict=True)
-        self._parts = [part.take(pa.array(np.flatnonzero(own < self._limit))) for part, own in pairs]
-        self._numbers = [own[own < self._limit] for own in self._numbers]
+        chosen = np.flatnonzero(every < self._limit)
+        self._parts = [pa.concat_batches(self._parts).take(pa.array(chosen))]
+        self._numbers = [every[chosen]]
         self._count = SAMPLE
 
     def table(self, empty: Sequence[pa.RecordBatch] = ()) -> pa.Table:

@@ -92,19 +92,25 @@ def ingest_table(
 
 def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None = None) -> Table:
     """Open the current version of the target table."""
-    from pyiceberg.table import StaticTable
     from pyiceberg.table import Table as PyicebergTable
 
     if isinstance(table, LakeTable):
         table = table.table
     if not isinstance(table, PyicebergTable):
         return load_table(table, getattr(catalog, "iceberg", catalog))
+    check_catalog(table)
+    return table.refresh()
+
+
+def check_catalog(table: Table) -> None:
+    """Refuse a table without a catalog, which can't be written."""
+    from pyiceberg.table import StaticTable
+
     if isinstance(table, StaticTable):
         hint = "open the table by its name in a catalog"
         raise UsageError(
             "table opened from a metadata file is read-only", path=table.metadata.location, hint=hint
         )
-    return table.refresh()
 
 
 def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> Overwrite | None:

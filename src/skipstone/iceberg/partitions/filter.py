@@ -262,9 +262,9 @@ class PartitionFilter:
 
     # -- diagnostics -----------------------------------------------------------------------------
 
-    def stats(self, candidates: Sequence[PartitionKey] = ()) -> FilterStats:
-        """Counts so far; ``candidates`` are the keys of candidate files."""
-        files = int(self.judge(candidates).fail_open.sum())
+    def stats(self, candidates: Sequence[PartitionKey] = (), files: Array | None = None) -> FilterStats:
+        """Counts so far; ``candidates`` are keys of candidate files: ``files`` of each, by default one."""
+        fail_open = self.judge(candidates).fail_open
         evaluable = [p for p in self._projections.values() if isinstance(p, PartitionProjection)]
         # A constant predicate constrains all specs.
         open_ended = judge(self.node, Evidence(np.full(1, -1), {})).verdicts()[0] == Verdict.SOME
@@ -272,7 +272,7 @@ class PartitionFilter:
             unevaluable_specs=len(self._projections) - len(evaluable),
             eval_errors=self._eval_errors,
             fail_open_partitions=int(self._fail_open.sum()),
-            fail_open_files=files,
+            fail_open_files=int(fail_open.sum() if files is None else files[fail_open].sum()),
             unconstrained_specs=sum(not p.fields for p in evaluable) if open_ended else 0,
         )
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -540,6 +541,8 @@ def _try(work: Producer) -> str:
             return ""
         if isinstance(error, CommitFailedException):
             return scrub(error)
+        if isinstance(error, ValidationError):
+            raise _refusal(error, work.target.name) from error
         raise _UnknownOutcomeError(scrub(error)) from error
     return ""
 
@@ -585,6 +588,25 @@ def check_ancestor(table: Table, base: int | None, head: Snapshot | None, name: 
     if base is not None and base not in line:
         problem = f"branch was rolled back from snapshot {base}, on which the write was planned"
         raise ConflictError(problem, path=name, hint=_RUN_AGAIN)
+
+
+def check_committable(table: Table, name: str) -> None:
+    """Refuse a table to which pyiceberg can't commit, such as one with an unknown partition transform.
+
+    The catalog is a service or pyiceberg itself; pyiceberg checks the table at the end of every commit.
+    """
+    if isinstance(table.catalog, MetastoreCatalog):
+        schema = table.metadata.schema()
+        try:
+            table.metadata.spec().check_compatible(schema)
+            table.metadata.sort_order().check_compatible(schema)
+        except ValidationError as error:
+            raise _refusal(error, name) from error
+
+
+def _refusal(error: ValidationError, name: str) -> WriteError:
+    hint = "change the table's partition spec or sort order with the engine that made them"
+    return WriteError(f"pyiceberg can't commit to the table: {scrub(error)}", path=name, hint=hint)
 
 
 def _check_branch(work: Producer) -> None:
