@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.compact.checksums import Checksums
+from skipstone.compact.checksums import ROWS, Checksums
 from skipstone.compact.plan import FileGroup
 from skipstone.core.evidence import Array
 from skipstone.engine.jobs import Engine, LocalEngine, gather
@@ -140,7 +140,7 @@ class SliceWriter:
     ) -> list[WrittenFile]:
         engine = LocalEngine(self.threads)
         memory = max((self.memory or memory_limit()) // (self.tasks or LocalEngine().parallelism), 1)
-        rows = LocalRows(self.plan.schema, batches, engine=engine, memory=memory)
+        rows = LocalRows(self.plan.schema, batches, engine=engine, memory=memory, checked=False)
         with rows:
             survey = rows.survey(self.layout, target.fitted)
             if not survey.rows:
@@ -344,6 +344,8 @@ class GroupRewriter:
         column = wanted.difference(found)
         if column is None:
             return None
+        if column == ROWS:
+            return CorruptFileError("rewritten rows combine other values", path=target.name)
         return CorruptFileError("rewritten values differ", path=target.name, column=column)
 
 

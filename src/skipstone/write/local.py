@@ -60,7 +60,10 @@ def to_batches(data: Any) -> tuple[pa.Schema, Batches, bool]:
 
 
 class LocalRows:
-    """Rows of Arrow batches; ``memory`` is the number of bytes to hold before they are spilled."""
+    """Rows of Arrow batches; ``memory`` is the number of bytes to hold before they are spilled.
+
+    Names that differ only in case are refused if ``checked``; Iceberg tables can have them.
+    """
 
     intervals: list[str]
     schema: pa.Schema
@@ -74,8 +77,10 @@ class LocalRows:
         *,
         engine: LocalEngine,
         memory: int | None = None,
+        checked: bool = True,
     ) -> None:
-        check_names(schema.names)
+        if checked:
+            check_names(schema.names)
         if not len(schema):
             raise UsageError("data has no columns", hint="pass a table with at least one column")
         self._types = engine_schema(schema)
