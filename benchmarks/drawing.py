@@ -21,7 +21,9 @@ def draw(console: Console, title: str, results: Sequence[CaseResult], figure: st
     """One table: a block of lines per case, the quickest of each in bold, losses named."""
     works = [found.work for result in results for found in result.contenders.values()]
     counted = [
-        name for name in ("rows", "bytes", "requests") if any(getattr(w, name) is not None for w in works)
+        name
+        for name in ("rows", "bytes", "requests", "pages")
+        if any(getattr(w, name) is not None for w in works)
     ]
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD)
     table.add_column("case", min_width=_NAME_WIDTH)
@@ -139,6 +141,7 @@ def as_json(name: str, results: Iterable[CaseResult]) -> dict[str, Any]:
                         "rows": found.work.rows,
                         "bytes": found.work.bytes,
                         "requests": found.work.requests,
+                        **({} if found.work.pages is None else {"pages": found.work.pages}),
                         **({"parts": dict(found.parts)} if found.parts else {}),
                     }
                     for contender, found in result.contenders.items()

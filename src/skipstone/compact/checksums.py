@@ -13,7 +13,6 @@ import xxhash
 from skipstone.core.arrays import plain
 from skipstone.core.evidence import Array
 
-
 ROWS: Final = ""
 """Stands for a column with the values of all columns."""
 

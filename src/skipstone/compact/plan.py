@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -213,10 +214,7 @@ class CompactionPlan(Reported):
                     "partition": _key_to_json(group.key),
                     "expected_files": group.expected_files,
                     "delete_files": list(group.delete_files),
-                    "files": [
-                        {**row, "reasons": list(_reason_names(row["reasons"]))}
-                        for row in group.table.to_pylist()
-                    ],
+                    "files": _files_to_json(group.table),
                 }
                 for group in self.groups
             ],
@@ -264,6 +262,14 @@ class CompactionPlan(Reported):
         return plan
 
 
+def _files_to_json(table: pa.Table) -> list[dict[str, Any]]:
+    names = table.column_names
+    columns = {name: table.column(name).to_pylist() for name in names}
+    columns["reasons"] = [list(_reason_names(bits)) for bits in columns["reasons"]]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@cache
 def _reason_names(bits: int) -> tuple[str, ...]:
     return tuple(name for at, name in enumerate(REASONS) if bits >> at & 1)
 

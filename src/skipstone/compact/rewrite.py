@@ -116,7 +116,7 @@ class SliceWriter:
 
     def _rewrite(self, part: GroupSlice) -> SliceResult:
         read = RowCounter(Checksums() if self.checked else None)
-        batches = read.counted(execute(dataclasses.replace(self.plan, tasks=part.tasks)).to_batches())
+        batches = read.counted(execute(self._plan_of(part)).to_batches())
         target = self.targets[part.target]
         # Unique to this attempt, because Spark can run two of one task.
         job = f"{self.job}{secrets.token_hex(_TOKEN)}"
@@ -135,14 +135,27 @@ class SliceWriter:
             )
         return SliceResult(part.group, tuple(files), read.rows, read.checksums)
 
+    def _plan_of(self, part: GroupSlice) -> ScanPlan:
+        """The plan of a slice; rows that are decoded ahead count as memory too."""
+        plan = self.plan
+        hints = dataclasses.replace(plan.trace.hints, threads=self.threads)
+        options = dataclasses.replace(plan.options, memory=min(plan.options.memory, self._memory))
+        trace = dataclasses.replace(plan.trace, hints=hints)
+        return dataclasses.replace(plan, tasks=part.tasks, options=options, trace=trace)
+
+    @property
+    def _memory(self) -> int:
+        """Bytes of rows that a task holds."""
+        return max((self.memory or memory_limit()) // (self.tasks or LocalEngine().parallelism), 1)
+
     def _write_ordered(
         self, batches: Iterator[pa.RecordBatch], target: Target, job: str
     ) -> list[WrittenFile]:
         engine = LocalEngine(self.threads)
-        memory = max((self.memory or memory_limit()) // (self.tasks or LocalEngine().parallelism), 1)
-        rows = LocalRows(self.plan.schema, batches, engine=engine, memory=memory, checked=False)
+        fitted = map(target.fitted, batches)
+        rows = LocalRows(target.schema, fitted, engine=engine, memory=self._memory, stored=True)
         with rows:
-            survey = rows.survey(self.layout, target.fitted)
+            survey = rows.survey(self.layout)
             if not survey.rows:
                 return []
             return rows.write(survey, file_output(survey, self.layout, target, job), lambda *_: None)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # The format has ten; recorded codec numbers may have up to this value.
 _MOST_CODECS = 1000
+_FEW_CHUNKS = 8
 _LONGEST_FILE = 2**62
 _FILE_PATH = attrgetter("file_path")
 _REQUIRED = attrgetter("type", "codec", "num_values", "total_compressed_size", "data_page_offset")
@@ -367,6 +368,10 @@ def all_chunks(files: Sequence[ParquetMetadata], leaf: int) -> list[ColumnMetaDa
         chunks = [group.columns[leaf] for file in files for group in file.row_groups]  # type: ignore[index]
     # Existence was checked on creation.
     metas: list[ColumnMetaData] = [chunk.meta_data for chunk in chunks]  # type: ignore[misc]
+    if len(files) == 1 and len(chunks) <= _FEW_CHUNKS:
+        # Arrays would take longer.
+        files[0]._check_chunks(leaf)
+        return metas
 
     def values(name: str) -> NDArray[np.int64]:
         return np.fromiter(map(attrgetter(name), metas), dtype=np.int64, count=len(metas))

@@ -62,7 +62,7 @@ def to_batches(data: Any) -> tuple[pa.Schema, Batches, bool]:
 class LocalRows:
     """Rows of Arrow batches; ``memory`` is the number of bytes to hold before they are spilled.
 
-    Names that differ only in case are refused if ``checked``; Iceberg tables can have them.
+    Rows that are ``stored`` have the types of the files already, and can have names that differ only in case.
     """
 
     intervals: list[str]
@@ -77,13 +77,13 @@ class LocalRows:
         *,
         engine: LocalEngine,
         memory: int | None = None,
-        checked: bool = True,
+        stored: bool = False,
     ) -> None:
-        if checked:
+        if not stored:
             check_names(schema.names)
         if not len(schema):
             raise UsageError("data has no columns", hint="pass a table with at least one column")
-        self._types = engine_schema(schema)
+        self._types = schema if stored else engine_schema(schema)
         self._batches = batches
         self.intervals = [one.name for one in self._types if pa.types.is_duration(one.type)]
         self.schema = stored_schema(durations_as_int64(self._types))
@@ -195,9 +195,9 @@ class RowSample:
     def _shrink(self) -> None:
         every = np.concatenate(self._numbers)
         self._limit = float(np.partition(every, SAMPLE)[SAMPLE])
-        pairs = zip(self._parts, self._numbers, strict=True)
-        self._parts = [part.take(pa.array(np.flatnonzero(own < self._limit))) for part, own in pairs]
-        self._numbers = [own[own < self._limit] for own in self._numbers]
+        chosen = np.flatnonzero(every < self._limit)
+        self._parts = [pa.concat_batches(self._parts).take(pa.array(chosen))]
+        self._numbers = [every[chosen]]
         self._count = SAMPLE
 
     def table(self, empty: Sequence[pa.RecordBatch] = ()) -> pa.Table:

@@ -263,7 +263,7 @@ class PartitionFilter:
     # -- diagnostics -----------------------------------------------------------------------------
 
     def stats(self, candidates: Sequence[PartitionKey] = (), files: Array | None = None) -> FilterStats:
-        """Counts so far; ``candidates`` are keys of candidate files, ``files`` their number, by default one."""
+        """Counts so far; ``candidates`` are keys of candidate files: ``files`` of each, by default one."""
         fail_open = self.judge(candidates).fail_open
         evaluable = [p for p in self._projections.values() if isinstance(p, PartitionProjection)]
         # A constant predicate constrains all specs.

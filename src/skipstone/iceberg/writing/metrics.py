@@ -134,8 +134,7 @@ class FileTally:
         for one in self.columns:
             if one.mode != "none":
                 seen = self.seen.setdefault(one.field_id, _ColumnTally())
-                for chunk in _chunks(rows, one.path):
-                    _add_chunk(seen, one, chunk)
+                _add_values(seen, one, _values(rows, one.path))
 
     def end(self, footer: pq.FileMetaData) -> FileMetrics:
         """The metrics; sizes and offsets come from the footer."""
@@ -176,23 +175,24 @@ def _ids(fields: Iterable[pa.Field]) -> Iterable[int]:
             yield int(one.metadata[b"PARQUET:field_id"])
 
 
-def _chunks(rows: pa.Table, path: tuple[str, ...]) -> list[pa.Array]:
-    chunks: list[pa.Array] = rows.column(path[0]).chunks
+def _values(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+    column: pa.ChunkedArray = rows.column(path[0])
     # struct_field returns NULL for values under a NULL struct.
-    return [pc.struct_field(chunk, list(path[1:])) for chunk in chunks] if len(path) > 1 else chunks
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
-def _add_chunk(seen: _ColumnTally, column: MetricsColumn, chunk: pa.Array) -> None:
-    seen.values += len(chunk)
-    seen.nulls += chunk.null_count
+def _add_values(seen: _ColumnTally, column: MetricsColumn, values: pa.ChunkedArray) -> None:
+    """Add the values of a row group, which can be many chunks of a few rows."""
+    seen.values += len(values)
+    seen.nulls += values.null_count
     if _is_float(column):
-        nans = pc.is_nan(chunk).true_count
+        nans = pc.sum(pc.is_nan(values)).as_py() or 0
         seen.nans += nans
-        if nans == len(chunk) - chunk.null_count:
+        if nans == len(values) - values.null_count:
             return
-    if column.mode != "bounds" or chunk.null_count == len(chunk):
+    if column.mode != "bounds" or values.null_count == len(values):
         return
-    bounds = pc.min_max(internal(chunk)).as_py()
+    bounds = pc.min_max(pa.chunked_array([internal(chunk) for chunk in values.chunks])).as_py()
     least, most = bounds["min"], bounds["max"]
     seen.least = least if seen.least is None else min(seen.least, least)
     seen.most = most if seen.most is None else max(seen.most, most)

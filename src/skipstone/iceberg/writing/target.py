@@ -72,6 +72,8 @@ def check_columns(own: pa.Schema, wanted: pa.Schema, table: str) -> None:
 
 def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
     """Convert rows to the table's columns; missing ones are NULL."""
+    if rows.schema.equals(wanted):
+        return pa.RecordBatch.from_arrays(rows.columns, schema=wanted)
     own = pa.Table.from_batches([rows])
     for at, field in enumerate(own.schema):
         if is_text(field.type) and field.name in wanted.names and _is_uuid(wanted.field(field.name).type):
