@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
-    from skipstone.compact.options import JobOrder, Strategy
+    from skipstone.compact.maintenance import Maintenance, MaintenanceName, MaintenanceReport
     from skipstone.compact.plan import CompactionPlan
     from skipstone.compact.run import CompactionReport
     from skipstone.iceberg.inventory import Inventory
@@ -40,13 +40,17 @@ if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.iceberg.plan import FilePlan
     from skipstone.iceberg.table import TableSnapshot
+    from skipstone.index.advise.layout import LakeLayout
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
     from skipstone.typing import (
+        CompactionStrategy,
         EngineLike,
         IngestProgress,
+        JobOrder,
         OrderLike,
         PredicateLike,
+        QueryLog,
         SnapshotLike,
         StorageOptions,
     )
@@ -211,6 +215,34 @@ class Lake(PublicNames):
         from skipstone.scan.statistics import lake_statistics
 
         return lake_statistics(self, columns)
+
+    def layout(
+        self,
+        columns: Sequence[str] | str | None = None,
+        queries: QueryLog | None = None,
+        *,
+        sample: int = 64,
+    ) -> LakeLayout:
+        """Return how well each column skips today, and would under other orders of rows, from a sample.
+
+        Overlap is measured by the bounds of files, row groups and pages: a look-up of a value reads each of
+        them that encloses the value. Other orders are judged on sampled rows.
+
+        Args:
+            columns: Columns to measure and to order by; by default the first 32 that have an order.
+            queries: Predicates, each alone or with its weight, or the path of a query log, by which orders of
+                rows are compared. By default values and ranges of every column are looked up.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> layout = sk.open("events").layout()
+            >>> {column.name: column.files.layout.value for column in layout.columns}
+            {'event_id': 'sorted', 'ts': 'sorted', 'country': 'random', 'amount': 'sorted'}
+        """
+        from skipstone.index.advise.layout import measure_layout
+
+        return measure_layout(self.pinned, columns, queries, sample=sample)
 
     # -- queries -----------------------------------------------------------------------------
 
@@ -492,7 +524,7 @@ class Table(Lake):
         self,
         where: PredicateLike = None,
         *,
-        strategy: Strategy = "binpack",
+        strategy: CompactionStrategy = "binpack",
         sort_by: Sequence[str] | str = (),
         target_spec_id: int | None = None,
         since: SnapshotLike | None = None,
@@ -642,6 +674,68 @@ class Table(Lake):
             properties=properties,
             progress=progress,
         )
+
+    def maintenance(self, queries: QueryLog | None = None, *, sample: int = 16) -> Maintenance:
+        """Propose what is worth doing to the table, with the requests and bytes that it would save.
+
+        Reads manifests and, to judge orders of rows, a sample of files. Nothing is changed.
+
+        Args:
+            queries: Predicates, each alone or with its weight, or the path of a query log, by which orders of
+                rows are judged. Without queries, only the table's own sort order is recommended.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> proposal = sk.open("db.events", catalog="warehouse").maintenance()
+            >>> print(proposal["index"].saves)
+            1 request per query
+        """
+        from skipstone.compact.maintenance import propose
+
+        return propose(self, queries, sample=sample)
+
+    def maintain(
+        self,
+        proposal: Maintenance | None = None,
+        *,
+        only: Sequence[MaintenanceName] | MaintenanceName | None = None,
+        queries: QueryLog | None = None,
+        sample: int = 16,
+        engine: EngineLike = "auto",
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        progress: IngestProgress | None = None,
+    ) -> MaintenanceReport:
+        """Do what ``maintenance`` recommends; each task is planned again on the table as it is then.
+
+        An error ends only its own task, and is in the report.
+
+        Args:
+            proposal: The result of ``maintenance``; by default a new one.
+            only: Do exactly these tasks, recommended or not.
+            queries: Queries by which orders of rows are judged, as for ``maintenance``.
+            sample: Maximum number of files to sample.
+            engine: ``"spark"``, ``"local"`` or a Spark session, as for ``compact``.
+            master: Master URL of a new Spark session.
+            remote: Spark Connect URL.
+            conf: Settings of a new Spark session.
+            threads: Threads of the local engine; one per core by default.
+            progress: Called with the phase, and the number of its finished and of all parts.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse", index_root="other_index")
+            >>> report = table.maintain(only="index", engine="local")
+            >>> report.tasks[0].report.indexed, report.failed
+            (1, ())
+        """
+        from skipstone.compact.maintenance import maintain
+
+        where = {"engine": engine, "master": master, "remote": remote, "conf": conf, "threads": threads}
+        return maintain(self, proposal, only, queries, sample, progress, where)
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
         """Manifest facts of a column per file."""
