@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.compact.expire import ExpireReport
+from skipstone.compact.orphans import OrphansReport
 from skipstone.compact.plan import CompactionPlan
 from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError, did_you_mean
@@ -28,11 +30,15 @@ if TYPE_CHECKING:
     from skipstone.scan.lake import Table
     from skipstone.typing import IngestProgress, QueryLog
 
-MaintenanceName: TypeAlias = Literal["recluster", "compact", "deletes", "index"]
+MaintenanceName: TypeAlias = Literal[
+    "recluster", "compact", "deletes", "manifests", "expire", "orphans", "index"
+]
 NAMES: Final[tuple[MaintenanceName, ...]] = get_args(MaintenanceName)
 """Tasks in the order in which they run."""
 _GAIN: Final = 1.5
 """Times less that look-ups must read for an order of rows to be worth a rewrite."""
+_MANIFESTS: Final = 4
+"""Manifests that must go for a rewrite to be worth a commit."""
 _FILES_PER_DELETE: Final = 4
 """Deletes are applied if this few data files are rewritten per delete file that goes."""
 
@@ -245,6 +251,35 @@ class _Proposal:
             ("compact", "--strategy", best.kind, "--sort-by", ",".join(best.columns), "--rewrite-all"),
         )
 
+    def manifests(self) -> MaintenanceTask | None:
+        """Combine small manifests."""
+        report = self.table.rewrite_manifests(dry_run=True)
+        fewer = report.replaced - report.created
+        if fewer <= 0:
+            return None
+        why = f"{plural(report.replaced, 'manifest')} that {plural(report.created, 'manifest')} can replace"
+        saves = Savings(fewer, report.bytes_replaced - report.bytes_created, per="plan without an index")
+        work = f"rewrites {size(report.bytes_replaced)} of metadata"
+        return MaintenanceTask("manifests", fewer >= _MANIFESTS, why, work, saves, ("manifests",))
+
+    def expire(self) -> MaintenanceTask | None:
+        """Remove old snapshots."""
+        report = self.table.expire(dry_run=True)
+        if not report.snapshots:
+            return None
+        why = f"{plural(len(report.snapshots), 'snapshot')} older than the table keeps them"
+        work = phrase("removes snapshots", some(len(report.files), "file", " deleted"))
+        return MaintenanceTask("expire", True, why, work, Savings(stored=report.bytes), ("expire",))
+
+    def orphans(self) -> MaintenanceTask | None:
+        """Delete files that nothing refers to."""
+        report = self.table.remove_orphans(dry_run=True)
+        if not report.files:
+            return None
+        why = f"{plural(report.count, 'file')} that no snapshot refers to"
+        work = f"deletes {plural(report.count, 'file')}"
+        return MaintenanceTask("orphans", True, why, work, Savings(stored=report.bytes), ("orphans",))
+
     def index(self) -> MaintenanceTask | None:
         """Build or refresh the index."""
         status = self.table.index.status()
@@ -369,6 +404,9 @@ class _Tasks:
             "recluster": self._recluster,
             "compact": lambda: self._compact(self.table.plan_compaction()),
             "deletes": lambda: self._compact(self.table.plan_compaction(delete_file_threshold=1)),
+            "manifests": self._manifests,
+            "expire": lambda: _unless_empty(self.table.expire()),
+            "orphans": lambda: _unless_empty(self.table.remove_orphans()),
             "index": self._index,
         }
 
@@ -397,6 +435,10 @@ class _Tasks:
         plan = self.table.plan_compaction(strategy=best.kind, sort_by=best.columns, rewrite_all=True)
         return self._compact(plan)
 
+    def _manifests(self) -> Reported | None:
+        report = self.table.rewrite_manifests()
+        return report if report.snapshot is not None else None
+
     def _index(self) -> Reported | None:
         status = self.table.index.status()
         tell = self.progress
@@ -404,3 +446,9 @@ class _Tasks:
         if status.exists and not status.problems:
             return self.table.index.refresh(progress=each, **self.engine) if status.unknown else None
         return self.table.index.build(rebuild=bool(status.problems), progress=each, **self.engine)
+
+
+def _unless_empty(report: ExpireReport | OrphansReport) -> Reported | None:
+    """The report; None if there was nothing to remove."""
+    did = report.snapshots if isinstance(report, ExpireReport) else report.files
+    return report if did or report.failures else None
