@@ -32,6 +32,7 @@ from skipstone.errors import ReadError
 
 if TYPE_CHECKING:
     from skipstone import CompactionPlan, Table
+    from skipstone.predicate import Predicate
 
 _layout = partial(typer.Option, rich_help_panel="New files")
 _choosing = partial(typer.Option, rich_help_panel="Which files")
@@ -238,11 +239,9 @@ class PlanFiles:
         if self.save_plan is not None:
             _check_target(self.save_plan, force=self.force)
 
-    def of(self, table: Table, planning: PlanningOptions, condition: ConditionOptions) -> CompactionPlan:
-        """Read the plan, or make it."""
-        if self.plan is not None:
-            return read_plan(self.plan)
-        plan = table.plan_compaction(condition.predicate(), **planning.arguments())
+    def of(self, table: Table, where: Predicate | None, options: dict[str, Any]) -> CompactionPlan:
+        """Make the plan, and save it."""
+        plan = table.plan_compaction(where, **options)
         if self.save_plan is not None:
             text = json.dumps(plan.to_json(), indent=2)
             write_text(text, self.save_plan, force=self.force)
@@ -301,10 +300,13 @@ def compact(
     work = engine_arguments(engine, cluster, threads)
     held = None if memory is None else read_size(memory, "--memory")
     with job_guarded():
+        # Mistakes in options are reported before the catalog is opened.
+        options, where = planning.arguments(), condition.predicate()
+        saved = None if plans.plan is None else read_plan(plans.plan)
         opened = source.open_table(table)
         phases = {"rewriting": "group", "indexing": "file"}
         with steps("planning", phases) as bar:
-            plan = plans.of(opened, planning, condition)
+            plan = plans.of(opened, where, options) if saved is None else saved
             if not plans.dry_run:
                 progress = None if bar is None else bar.update
                 report = opened.compact(plan, checksums=checksums, memory=held, progress=progress, **work)
