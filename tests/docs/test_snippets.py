@@ -36,6 +36,7 @@ PAGES = {
     "docs/pruning.md": 2,
     "docs/aggregates.md": 8,
     "docs/indexes.md": 4,
+    "docs/compaction.md": 12,
     "docs/iceberg.md": 2,
     "docs/engines.md": 3,
     "docs/troubleshooting.md": 1,
@@ -58,7 +59,7 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if page != OWN_LAKE:
         write_events(tmp_path)
         names = namespace(tmp_path)
-    if page == "docs/iceberg.md":
+    if page in ("docs/compaction.md", "docs/iceberg.md"):
         write_table()
     assert run_page(page, names) == PAGES[page]
 

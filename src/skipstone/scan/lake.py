@@ -27,6 +27,8 @@ from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     import datafusion
     import duckdb
     import polars as pl
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from skipstone.bridge.dataset import LakeDataset, Rules
-    from skipstone.compact.options import JobOrder, Strategy
+    from skipstone.compact.expire import ExpireReport
+    from skipstone.compact.maintenance import Maintenance, MaintenanceName, MaintenanceReport
+    from skipstone.compact.manifests import ManifestsReport
+    from skipstone.compact.orphans import OrphansReport, PrefixMismatch
     from skipstone.compact.plan import CompactionPlan
     from skipstone.compact.run import CompactionReport
     from skipstone.iceberg.inventory import Inventory
@@ -44,13 +49,17 @@ if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.iceberg.plan import FilePlan
     from skipstone.iceberg.table import TableSnapshot
+    from skipstone.index.advise.layout import LakeLayout
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
     from skipstone.typing import (
+        CompactionStrategy,
         EngineLike,
         IngestProgress,
+        JobOrder,
         OrderLike,
         PredicateLike,
+        QueryLog,
         SnapshotLike,
         StorageOptions,
     )
@@ -215,6 +224,34 @@ class Lake(PublicNames):
         from skipstone.scan.statistics import lake_statistics
 
         return lake_statistics(self, columns)
+
+    def layout(
+        self,
+        columns: Sequence[str] | str | None = None,
+        queries: QueryLog | None = None,
+        *,
+        sample: int = 64,
+    ) -> LakeLayout:
+        """Return how well each column skips today, and would under other orders of rows, from a sample.
+
+        Overlap is measured by the bounds of files, row groups and pages: a look-up of a value reads each of
+        them that encloses the value. Other orders are judged on sampled rows.
+
+        Args:
+            columns: Columns to measure and to order by; by default the first 32 that have an order.
+            queries: Predicates, each alone or with its weight, or the path of a query log, by which orders of
+                rows are compared. By default values and ranges of every column are looked up.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> layout = sk.open("events").layout()
+            >>> {column.name: column.files.layout.value for column in layout.columns}
+            {'event_id': 'sorted', 'ts': 'sorted', 'country': 'random', 'amount': 'sorted'}
+        """
+        from skipstone.index.advise.layout import measure_layout
+
+        return measure_layout(self.pinned, columns, queries, sample=sample)
 
     # -- queries -----------------------------------------------------------------------------
 
@@ -574,7 +611,7 @@ class Table(Lake):
         self,
         where: PredicateLike = None,
         *,
-        strategy: Strategy = "binpack",
+        strategy: CompactionStrategy = "binpack",
         sort_by: Sequence[str] | str = (),
         target_spec_id: int | None = None,
         since: SnapshotLike | None = None,
@@ -723,6 +760,192 @@ class Table(Lake):
             memory=memory,
             properties=properties,
             progress=progress,
+        )
+
+    def maintenance(self, queries: QueryLog | None = None, *, sample: int = 16) -> Maintenance:
+        """Propose what is worth doing to the table, with the requests and bytes that it would save.
+
+        Reads manifests and, to judge orders of rows, a sample of files. Nothing is changed.
+
+        Args:
+            queries: Predicates, each alone or with its weight, or the path of a query log, by which orders of
+                rows are judged. Without queries, only the table's own sort order is recommended.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> proposal = sk.open("db.events", catalog="warehouse").maintenance()
+            >>> print(proposal["index"].saves)
+            1 request per query
+        """
+        from skipstone.compact.maintenance import propose
+
+        return propose(self, queries, sample=sample)
+
+    def maintain(
+        self,
+        proposal: Maintenance | None = None,
+        *,
+        only: Sequence[MaintenanceName] | MaintenanceName | None = None,
+        queries: QueryLog | None = None,
+        sample: int = 16,
+        engine: EngineLike = "auto",
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        progress: IngestProgress | None = None,
+    ) -> MaintenanceReport:
+        """Do what ``maintenance`` recommends; each task is planned again on the table as it is then.
+
+        An error ends only its own task, and is in the report.
+
+        Args:
+            proposal: The result of ``maintenance``; by default a new one.
+            only: Do exactly these tasks, recommended or not.
+            queries: Queries by which orders of rows are judged, as for ``maintenance``.
+            sample: Maximum number of files to sample.
+            engine: ``"spark"``, ``"local"`` or a Spark session, as for ``compact``.
+            master: Master URL of a new Spark session.
+            remote: Spark Connect URL.
+            conf: Settings of a new Spark session.
+            threads: Threads of the local engine; one per core by default.
+            progress: Called with the phase, and the number of its finished and of all parts.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse", index_root="other_index")
+            >>> report = table.maintain(only="index", engine="local")
+            >>> report.tasks[0].report.indexed, report.failed
+            (1, ())
+        """
+        from skipstone.compact.maintenance import maintain
+
+        where = {"engine": engine, "master": master, "remote": remote, "conf": conf, "threads": threads}
+        return maintain(self, proposal, only, queries, sample, progress, where)
+
+    def expire(
+        self,
+        *,
+        older_than: datetime | timedelta | str | None = None,
+        retain_last: int | None = None,
+        snapshot_ids: Sequence[int] = (),
+        dry_run: bool = False,
+    ) -> ExpireReport:
+        """Remove old snapshots from the table, and delete the files that no other snapshot needs.
+
+        Iceberg's rules apply: branches keep their last snapshots and young ones; branches and tags can set
+        limits of their own, and the snapshot of a branch or tag never expires. The metadata is committed
+        before anything is deleted, and files that a concurrent commit refers to stay. Queries that still read
+        a removed snapshot fail.
+
+        Args:
+            older_than: A time, or an age such as ``"7d"``; younger snapshots stay. By default the table's
+                ``history.expire.max-snapshot-age-ms``, or 5 days.
+            retain_last: Number of snapshots that each branch keeps; by default the table's
+                ``history.expire.min-snapshots-to-keep``, or 1.
+            snapshot_ids: Remove these snapshots, whatever their age; others expire by age only if
+                ``older_than`` or ``retain_last`` is set too.
+            dry_run: Only report what would be removed.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> table.expire(older_than="7d", retain_last=10).snapshots
+            ()
+        """
+        from skipstone.compact.expire import expire
+
+        return expire(
+            self,
+            older_than=older_than,
+            retain_last=retain_last,
+            snapshot_ids=snapshot_ids,
+            dry_run=dry_run,
+        )
+
+    def remove_orphans(
+        self,
+        *,
+        older_than: datetime | timedelta | str | None = None,
+        location: str | None = None,
+        prefix_mismatch: PrefixMismatch = "error",
+        allow_recent: bool = False,
+        dry_run: bool = False,
+    ) -> OrphansReport:
+        """Delete the files in the table's location that nothing in its metadata refers to.
+
+        Such files are left by writers that failed or were killed. Files of a running writer look the same, so
+        only old files are deleted. Names that begin with ``_`` or ``.`` are ignored, as by other engines.
+
+        Args:
+            older_than: A time, or an age such as ``"7d"``; younger files stay. 3 days by default.
+            location: Look only below this directory of the table.
+            prefix_mismatch: A file can be listed with another scheme or authority than the metadata has.
+                ``"error"`` refuses to delete anything; ``"ignore"`` leaves these files.
+            allow_recent: Accept an ``older_than`` of less than a day, while nobody writes to the table.
+            dry_run: Only report what would be deleted.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> report = table.remove_orphans(dry_run=True)
+            >>> report.files, report.referenced == report.listed
+            ((), True)
+        """
+        from skipstone.compact.orphans import remove_orphans
+
+        return remove_orphans(
+            self,
+            older_than=older_than,
+            location=location,
+            prefix_mismatch=prefix_mismatch,
+            allow_recent=allow_recent,
+            dry_run=dry_run,
+        )
+
+    def rewrite_manifests(
+        self,
+        where: PredicateLike = None,
+        *,
+        spec_id: int | None = None,
+        target_size_bytes: int | None = None,
+        rewrite_all: bool = False,
+        properties: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> ManifestsReport:
+        """Combine small manifests and sort their entries by partition; rows and files stay the same.
+
+        Small manifests are combined, and all manifests of a spec are rewritten if files of the same
+        partitions are spread over many of them. Entries keep their sequence numbers and snapshot ids.
+        Concurrent commits are kept.
+
+        Args:
+            where: Only manifests with files in partitions that can match.
+            spec_id: Only manifests of this partition spec.
+            target_size_bytes: Size of new manifests; by default the table's
+                ``commit.manifest.target-size-bytes``, or 8 MiB.
+            rewrite_all: Rewrite manifests that are neither small nor spread out too.
+            properties: Properties for the summary of the snapshot.
+            dry_run: Only report what would be rewritten.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> report = table.rewrite_manifests(dry_run=True)
+            >>> report.replaced, report.snapshot
+            (0, None)
+        """
+        from skipstone.compact.manifests import rewrite_manifests
+
+        return rewrite_manifests(
+            self,
+            where,
+            spec_id=spec_id,
+            target_size_bytes=target_size_bytes,
+            rewrite_all=rewrite_all,
+            properties=properties,
+            dry_run=dry_run,
         )
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
