@@ -39,7 +39,8 @@ SAMPLES = {
     "bridges": Sample(60, 1 / 20),
     # tests/compact
     "compactions": Sample(16, 1 / 25),
-    "upkeep": Sample(6, 1 / 60),
+    "upkeep": Sample(4, 1 / 60),
+    "upkeep races": Sample(4, 1 / 60),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
