@@ -100,7 +100,7 @@ def _options(
 
 
 def run() -> None:
-    """The console script."""
+    """Run the app in a process of its own."""
     output.own_process = True
     for stream in (sys.stdout, sys.stderr):
         _replace_unencodable(stream)
