@@ -50,6 +50,7 @@ MB = 1_000_000
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = "default memory"
 _CHILD = "--measure"
+_WIDTH = 150
 _LEAST_SHARE, _MOST_SHARE = 0.75, 1.8
 
 
@@ -150,7 +151,8 @@ def measure(folder: str, strategy: str, memory: int) -> Peak:
     return Peak(peak() - baseline, report.seconds.rewrite, report.sizes)
 
 
-def _in_process(copies: Copies, strategy: str, memory: int) -> Peak:
+def in_process(copies: Copies, strategy: str, memory: int) -> Peak:
+    """The same in a process of its own."""
     folder = copies.folder()
     table = copies.made.copy(folder, copies.target)
     command = [sys.executable, "-m", "benchmarks.compaction", _CHILD, str(folder), strategy, str(memory)]
@@ -170,8 +172,8 @@ def run_memory(bench: Bench, copies: Copies, memory: int, limit: int) -> None:
     for strategy in STRATEGIES:
         with bench.console.status(f"memory, {strategy}"):
             found[strategy] = {
-                OURS: _in_process(copies, strategy, memory),
-                DEFAULT: _in_process(copies, strategy, 0),
+                OURS: in_process(copies, strategy, memory),
+                DEFAULT: in_process(copies, strategy, 0),
             }
     most = memory + limit * MB
     title = (
@@ -237,6 +239,7 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
         return
     about = "Compaction of an Iceberg table of small files, against other ways to do it."
     bench = Bench.of("compaction", about, argv, options=_options)
+    bench.console.width = max(bench.console.width, _WIDTH)
     given = bench.given
     sizes = sizes or (QUICK if bench.quick else Sizes())
     if given.entries:
