@@ -21,7 +21,15 @@ def race(root: Path, writers: list[tuple[str, int]], rounds: int) -> list[tuple[
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     processes = []
     for kind, me in writers:
-        command = [sys.executable, "-m", "tests.compact._writing_processes", kind, str(root), str(me), str(rounds)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.compact._writing_processes",
+            kind,
+            str(root),
+            str(me),
+            str(rounds),
+        ]
         processes.append(
             subprocess.Popen(
                 command,
