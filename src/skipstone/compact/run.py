@@ -218,7 +218,7 @@ def compact(
 def _check_base(plan: CompactionPlan, table: Table) -> None:
     """Refuse a plan whose snapshot has expired or was rolled back."""
     if table.metadata.snapshot_by_id(plan.snapshot or -1) is None:
-        problem = f"snapshot {plan.snapshot}, on which the plan was made, has expired"
+        problem = f"snapshot {plan.snapshot} of the plan has expired"
         raise ConflictError(problem, path=table.name, hint="make a new plan")
     check_ancestor(table.table, plan.snapshot, table.metadata.current_snapshot(), table.name)
 

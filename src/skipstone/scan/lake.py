@@ -384,8 +384,8 @@ class Lake(PublicNames):
             >>> import duckdb
             >>> import skipstone as sk
             >>> events = sk.open("events").to_dataset()
-            >>> duckdb.sql("SELECT sum(amount), count(*) FROM events WHERE country = 'DE'").fetchall()
-            [(12450.0, 250)]
+            >>> duckdb.sql("SELECT max(amount), count(*) FROM events WHERE country = 'DE'").fetchall()
+            [(99.6, 250)]
         """
         from skipstone.bridge.dataset import LakeDataset
 
