@@ -99,8 +99,8 @@ def test_building_under_threads_that_read(own: Path, table: pa.Table) -> None:
     stop = threading.Event()
     failures: list[BaseException] = []
 
-    def read() -> None:
-        rng = random.Random(threading.get_ident())
+    def read(seed: int) -> None:
+        rng = random.Random(seed)
         while not stop.is_set():
             question = rng.choice(QUESTIONS)
             try:
@@ -109,7 +109,7 @@ def test_building_under_threads_that_read(own: Path, table: pa.Table) -> None:
                 failures.append(error)
                 return
 
-    threads = [threading.Thread(target=read) for _ in range(3)]
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
     for thread in threads:
         thread.start()
     try:

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-
-
-def calls(work: Callable[[], Any]) -> int:
-    count = 0
-
-    def counted(_frame: Any, event: str, _arg: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
+from tests.support.calls import calls
 
 
 @pytest.fixture(scope="module")

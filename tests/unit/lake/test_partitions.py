@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import math
 import pickle
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.judge import Verdict, judge
 from skipstone.errors import SchemaError, UsageError
 from skipstone.lake.partitions import Partitions, read_partitions
+from tests.support.calls import calls
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 INSTANT = pa.timestamp("us", "UTC")
@@ -469,9 +469,9 @@ def test_round_trip(write: Callable[[pa.Table, Path], Any], values: pa.Array, tm
 
 
 def test_many_files_in_few_directories_are_fast() -> None:
-    keys = [f"year={i % 300}/day=2020-01-{i % 28 + 1:02}/part-{i}.parquet" for i in range(100_000)]
-    start = time.process_time()
+    keys = [f"year={i % 300}/day=2020-01-{i % 28 + 1:02}/part-{i}.parquet" for i in range(20_000)]
     found = read_partitions(keys)
-    assert time.process_time() - start < 1
+    # A few for each file: directories are parsed once.
+    assert 20_000 < calls(lambda: read_partitions(keys)) < 200_000
     assert found.schema.types == [pa.int32(), pa.date32()]
     assert found.values[0][301].as_py() == 1
