@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -349,5 +350,19 @@ def sample_rows(plan: ScanPlan, target: Target) -> pa.Table:
         for task in some
         if (taken := task.rows.take(each))
     ]
-    batches = execute(dataclasses.replace(plan, tasks=tuple(parts))).to_batches()
+    batches = _readable(plan, parts)
     return pa.Table.from_batches([target.fitted(batch) for batch in batches], target.schema)
+
+
+def _readable(plan: ScanPlan, tasks: Sequence[Task]) -> list[pa.RecordBatch]:
+    """The rows of all tasks, or of those that can be read: the others fail only their own groups."""
+    try:
+        return list(execute(dataclasses.replace(plan, tasks=tuple(tasks))).to_batches())
+    except SkipstoneError:
+        batches: list[pa.RecordBatch] = []
+        for task in tasks:
+            with suppress(SkipstoneError):
+                batches += execute(dataclasses.replace(plan, tasks=(task,))).to_batches()
+        if not batches:
+            raise
+        return batches
