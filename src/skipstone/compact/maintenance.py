@@ -21,7 +21,6 @@ from skipstone.compact.plan import CompactionPlan
 from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError, did_you_mean
 from skipstone.index.advise.layout import LakeLayout, measure_layout
-from skipstone.parquet.metadata import DEFAULT_TAIL
 from skipstone.report import Reported
 from skipstone.report.units import percent, phrase, plural, size, some, times
 from skipstone.write.table_job import sort_columns
@@ -304,17 +303,11 @@ class _Proposal:
         if not removed:
             return Savings()
         made = sum(plan.expected_files for plan in plans)
-        sizes = np.concatenate([group.table.column("bytes") for plan in plans for group in plan.groups])
         deletes, nbytes = self._dropped(pa.array(_paths(plans), pa.large_string()))
-        status = self.table.index.coverage
-        before, after = removed, made
-        if status is None or status.covered < len(self.table.entries):
-            # The request for a footer returns all of a small file.
-            before, after = (
-                before + int((sizes > DEFAULT_TAIL).sum()),
-                after + made * (sizes.sum() / made > DEFAULT_TAIL),
-            )
-        return Savings(max(before - after, 0) + deletes, nbytes)
+        coverage = self.table.index.coverage
+        # One for the rows, and without an index one for the footer.
+        each = 1 if coverage is not None and coverage.covered == len(self.table.entries) else 2
+        return Savings(max(removed - made, 0) * each + deletes, nbytes)
 
     def _dropped(self, paths: pa.Array) -> tuple[int, int]:
         """Number and bytes of the delete files that apply to these data files only."""

@@ -125,7 +125,7 @@ def test_what_is_printed(lake: sk.Lake) -> None:
     layout = lake.layout(["ts", "user"], ["user = 7"])
     lines = str(layout).splitlines()
     assert any(line.startswith("queries read") and "sort by user to read" in line for line in lines)
-    assert "━━··················  ━━━━━━━━━━━━━━━━━━━━" in lines
+    assert "██░░░░░░░░░░░░░░░░░░  ████████████████████" in lines
     assert f"skipstone ingest {lake.uri} NEW_LAKE --cluster-by user" in lines
     html = layout._repr_html_()
     assert "<pre>" in html
