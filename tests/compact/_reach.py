@@ -79,3 +79,10 @@ def all_entries(table: sk.Table) -> dict[int, set[tuple[Any, ...]]]:
             for one in manifest.fetch_manifest_entry(io)
         }
     return entries
+
+
+def ours(table: sk.Table) -> list[dict[str, Any]]:
+    """All that Skipstone reads of the live files."""
+    parts = [part.everything[0].to_table() for part in (table.inventory, table.delete_inventory)]
+    found = [row for part in parts for row in part.to_pylist()]
+    return sorted(found, key=lambda row: row["paths"])

@@ -468,8 +468,8 @@ def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
 # The part of a hint about the local engine, for commands that have none.
 _LOCAL = re.compile(r'(; |, or use )?engine="local"( needs \w+( \w+)?)?')
 _ARGUMENT = re.compile(
-    r'\b(engine|route|format|columns|id_column|group_by|strategy)=(?:"(\w+)")?'
-    r"|\b(partition_by|cluster_by|sort_by|(?:min|max)_file_size_bytes|min_input_files|retain_last)\b"
+    r'\b(engine|route|format|columns|id_column|group_by|location|prefix_mismatch|strategy)=(?:"(\w+)")?'
+    r"|\b(partition_by|cluster_by|sort_by|(?:min|max)_file_size_bytes|min_input_files|allow_recent)\b(?:=True)?"
 )
 
 

@@ -30,6 +30,7 @@ from skipstone.compact.removal import (
     TableDirectories,
     canonical,
     check_collectable,
+    check_current,
     moment,
     subtract,
 )
@@ -216,6 +217,7 @@ def expire(
 ) -> ExpireReport:
     """Remove snapshots and delete their files; ``Table.expire`` documents the options."""
     check_version(table.table, table.name)
+    check_current(table.table, dry_run=dry_run)
     table.refresh()
     ids = tuple(dict.fromkeys(snapshot_ids))
     by_age = not ids or older_than is not None or retain_last is not None

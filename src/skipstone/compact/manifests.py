@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import Record
 
+from skipstone.compact.removal import check_current
 from skipstone.compact.run import check_writable
 from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError, WriteError
@@ -114,6 +115,7 @@ def rewrite_manifests(
 ) -> ManifestsReport:
     """Combine manifests; ``Table.rewrite_manifests`` documents the options."""
     check_writable(table)
+    check_current(table.table, dry_run=dry_run)
     table.refresh()
     check_writable(table)
     if spec_id is not None and spec_id not in table.specs:

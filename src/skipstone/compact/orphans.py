@@ -22,15 +22,17 @@ from skipstone.compact.removal import (
     TableDirectories,
     canonical,
     check_collectable,
+    check_current,
     moment,
     prefixes,
+    spell,
 )
 from skipstone.core.evidence import Array
 from skipstone.errors import MissingFileError, UsageError
 from skipstone.iceberg.catalogs import METADATA_FILES
 from skipstone.lake.records import modified
 from skipstone.report import Reported
-from skipstone.store.absolute import local_name, store_at
+from skipstone.store.absolute import store_at
 from skipstone.store.local import LocalStore
 from skipstone.store.store import ListedFile
 
@@ -101,6 +103,7 @@ def remove_orphans(
     if prefix_mismatch not in ("error", "ignore"):
         hint = 'use "error" or "ignore"'
         raise UsageError(f"unknown prefix_mismatch {prefix_mismatch!r}", hint=hint)
+    check_current(table.table, dry_run=dry_run)
     check_collectable(table.metadata, table.name)
     limit = moment(_AGE if older_than is None else older_than)
     if not (allow_recent or dry_run) and limit > datetime.now(UTC) - _LEAST_AGE:
@@ -289,9 +292,10 @@ class _References:
         unlisted = self.paths.filter(pc.invert(pc.is_in(self.spelled, value_set=listing.spelled)))
         nodes = set()
         for path in unlisted.to_pylist():
-            local = local_name(path)
+            local, _ = spell(path)
             if local is not None:
-                store = LocalStore(local.rpartition("/")[0], local.rpartition("/")[2])
+                folder, _, name = local.rpartition("/")
+                store = LocalStore(folder, name)
                 try:
                     nodes.add(_inode(store.list()[0]))
                 except MissingFileError:

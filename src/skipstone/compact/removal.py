@@ -18,14 +18,16 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.table import StaticTable
 
 from skipstone.core.evidence import Array
-from skipstone.errors import FileError, UsageError
+from skipstone.errors import FileError, ReadError, UsageError
 from skipstone.store.absolute import local_name, plain_spelling, store_at
 from skipstone.store.local import LocalStore
 from skipstone.store.store import Store, is_outside
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
 Age: TypeAlias = datetime | timedelta | str
@@ -84,6 +86,14 @@ def check_collectable(metadata: TableMetadata, name: str) -> None:
         raise UsageError(problem, path=name, hint=hint)
 
 
+def check_current(table: IcebergTable, *, dry_run: bool) -> None:
+    """Refuse to change a table that was opened from a metadata file, which need not be the newest."""
+    if isinstance(table, StaticTable) and not dry_run:
+        problem = "table opened from a metadata file is read-only"
+        hint = "open the table by its name in a catalog"
+        raise UsageError(problem, path=table.metadata.location, hint=hint)
+
+
 def files_table(paths: Any, kind: str | Any, sizes: Any = None) -> pa.Table:
     """Return a list of files."""
     named = pa.array(paths, pa.large_string())
@@ -112,11 +122,19 @@ def canonical(paths: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pc.binary_join_element_wise(spelled.take(folders.indices), names, pa.scalar("", names.type))
 
 
+def spell(location: str) -> tuple[str | None, str]:
+    """The path of a local location, else None, and the plain spelling; schemes can be unknown here."""
+    try:
+        return local_name(location), plain_spelling(location)
+    except ReadError:
+        return None, location
+
+
 def _folder(folder: str) -> str:
     """The canonical spelling of a directory, with a slash at the end."""
-    local = local_name(folder)
+    local, plain = spell(folder)
     if local is None:
-        return unquote(_SLASHES.sub("/", plain_spelling(folder)))
+        return unquote(_SLASHES.sub("/", plain))
     local = os.path.realpath(local if os.path.lexists(local) else unquote(local))
     return unquote(local).rstrip("/") + "/"
 
@@ -173,10 +191,8 @@ class TableDirectories:
 
     def locate(self, path: str) -> tuple[Store, str] | None:
         """The store and key of a file; None if it is outside all directories."""
-        local = local_name(path)
-        if local is None:
-            path = plain_spelling(path)
-        else:
+        local, path = spell(path)
+        if local is not None:
             # The directory is resolved; a file that is itself a link is deleted as a link.
             above, _, name = local.rpartition("/")
             if above not in self._real:

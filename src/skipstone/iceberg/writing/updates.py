@@ -106,7 +106,8 @@ def _try(
         left = {one.snapshot_id for one in table.metadata.snapshots}
         if not left & set(gone) and not set(refs) & table.metadata.refs.keys():
             return ""
-        if isinstance(error, CommitFailedException):
+        # Some catalogs refuse to remove what another commit has removed.
+        if isinstance(error, CommitFailedException) or not set(gone) <= left:
             return scrub(error)
         raise _unknown(name, error) from error
     return ""
