@@ -58,9 +58,8 @@ def evolved(root: Path) -> sk.Table:
 @pytest.mark.parametrize(
     "when",
     [
-        "after_commit",
         "3",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("before_commit", "0", "9")),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("before_commit", "after_commit", "0", "9")),
     ],
 )
 def test_a_kill_leaves_a_table_and_orphans(tmp_path: Path, when: str) -> None:

@@ -28,6 +28,7 @@ from skipstone.cli.options import (
 )
 from skipstone.cli.output import Exit, check_output, emit, print_json, show, write_text
 from skipstone.cli.progress import steps
+from skipstone.cli.upkeep import TableArgument
 from skipstone.errors import ReadError
 
 if TYPE_CHECKING:
@@ -56,12 +57,6 @@ class GroupOrder(enum.StrEnum):
     BYTES_DESC = "bytes-desc"
     FILES_ASC = "files-asc"
     FILES_DESC = "files-desc"
-
-
-TableArgument = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="Iceberg table: a name such as db.events, with --catalog."),
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from skipstone.cli.compact import TableArgument
 from skipstone.cli.options import (
     ClusterOptions,
     DialectOption,
@@ -27,6 +26,7 @@ from skipstone.cli.options import (
 )
 from skipstone.cli.output import Exit, show
 from skipstone.cli.progress import steps
+from skipstone.cli.upkeep import TableArgument
 
 
 @grouped

@@ -304,8 +304,9 @@ class _Proposal:
             return Savings()
         made = sum(plan.expected_files for plan in plans)
         deletes, nbytes = self._dropped(pa.array(_paths(plans), pa.large_string()))
-        status = self.table.index.coverage
-        each = 1 if status is not None and status.covered == len(self.table.entries) else 2
+        coverage = self.table.index.coverage
+        # One for the rows, and without an index one for the footer.
+        each = 1 if coverage is not None and coverage.covered == len(self.table.entries) else 2
         return Savings(max(removed - made, 0) * each + deletes, nbytes)
 
     def _dropped(self, paths: pa.Array) -> tuple[int, int]:

@@ -111,7 +111,10 @@ def _spans(columns: Sequence[ColumnLayout]) -> NodeTable:
     """A line per file, with its part of each column's range."""
     shown = [one for one in columns if any(one.spans)][:_SPANNED]
     files = max((len(one.spans) for one in shown), default=0)
-    drawn = [TableColumn(one.name, partial(_span_of, one), rank=place) for place, one in enumerate(shown)]
+    drawn = [
+        TableColumn(one.name, partial(_span_of, one), rank=place, style="firm")
+        for place, one in enumerate(shown)
+    ]
     return table(
         range(files if files > 1 else 0), *drawn, notes=("a line per file: the part of the range it covers",)
     )
@@ -126,7 +129,7 @@ def _span(span: tuple[float, float] | None) -> str:
         return "?" * _CELLS
     first = min(int(span[0] * _CELLS), _CELLS - 1)
     last = min(max(int(span[1] * _CELLS - 1e-9), first), _CELLS - 1)
-    return "·" * first + "━" * (last - first + 1) + "·" * (_CELLS - 1 - last)
+    return "░" * first + "█" * (last - first + 1) + "░" * (_CELLS - 1 - last)
 
 
 def _orders(layout: LakeLayout) -> NodeTable:
@@ -136,7 +139,7 @@ def _orders(layout: LakeLayout) -> NodeTable:
     now = LayoutAdvice((), "sort", layout.skips, layout.skips, today)
     return table(
         [now, *layout.candidates] if layout.candidates else [],
-        text("order", lambda one: str(one) if one.columns else ("as it is", "dim"), 20),
+        text("order", lambda one: str(one) if one.columns else ("as it is", "dim"), 20, style="firm"),
         TableColumn("reads", lambda one: Bar.of(1 - one.after, 1.0, "read"), rank=1),
         number("", lambda one: percent(1 - one.after, 1)),
         *(number(name, partial(_share, name), rank=place + 2) for place, name in enumerate(used)),
