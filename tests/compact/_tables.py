@@ -27,3 +27,30 @@ def rows_of(table: sk.Table, snapshot: Any = None) -> list[str]:
 def live_keys(table: sk.Table) -> set[Any]:
     """Spec and partition of each live data file."""
     return set(table.inventory.everything[0].keys)
+
+
+def numbered(folder: Path, files: int, *, rows: int = 10, **options: Any) -> sk.Table:
+    """A table of ids that count up, and texts p in turn a and b, in so many appended files."""
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    table = sk.catalog(folder / "w").create_table("db.t", schema, **options)
+    for number in range(files):
+        append_ids(table, number * rows, number * rows + rows)
+    table.refresh()
+    return table
+
+
+def append_ids(table: sk.Table, first: int, last: int) -> None:
+    """Append rows with these ids through pyiceberg."""
+    ids = range(first, last)
+    table.table.append(pa.table({"id": pa.array(ids, pa.int64()), "p": ["ab"[n % 2] for n in ids]}))
+
+
+def ids_of(table: sk.Table) -> list[int]:
+    """All ids, in order."""
+    found: list[int] = sorted(table.scan().to_arrow()["id"].to_pylist())
+    return found
+
+
+def data_paths(folder: Path) -> set[str]:
+    """All Parquet files below a folder."""
+    return {str(path) for path in folder.rglob("*.parquet")}

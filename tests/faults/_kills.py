@@ -135,6 +135,12 @@ def change(root: Path, how: Overwrite | None, new: pa.Table, job: str) -> None:
         overwrite(table, how, files, rewriter, LocalEngine(1), branch="main", properties={})
 
 
+def compact(root: Path) -> None:
+    """Compact all partitions, and drop the deletes that they had."""
+    table = sk.catalog(root, **{"py-io-impl": f"{__name__}.SteppedIO"}).open(TABLE)
+    table.compact(table.plan_compaction(min_input_files=2), engine="local", threads=1)
+
+
 NEW = rows(100, 108, "ab")
 OPERATIONS: dict[str, tuple[Callable[[], Overwrite | None], Callable[[int, str], bool]]] = {
     "append": (lambda: None, lambda _id, _p: False),
@@ -151,7 +157,10 @@ def main() -> None:
         child = os.fork()
         if not child:
             arm(Path(order["log"]), order["last"])
-            change(Path(order["root"]), OPERATIONS[order["operation"]][0](), NEW, order["job"])
+            if order["operation"] == "compact":
+                compact(Path(order["root"]))
+            else:
+                change(Path(order["root"]), OPERATIONS[order["operation"]][0](), NEW, order["job"])
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(json.dumps(status), flush=True)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 import skipstone as sk
 from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.iceberg.writing.target import Target
+from tests.compact._writers import delete_positions, file_with
 from tests.faults._kills import NEW, OPERATIONS, SCHEMA, TABLE, kind_of, rows
 
 BASE = rows(0, 40)
@@ -34,6 +36,8 @@ STEPS = {
     "partitions": [*["data written"] * 2, *MANIFEST * 2, *END],
     # Rows that stay are copied, one file for each that has some of both.
     "predicate": [*["data written"] * 6, *MANIFEST * 2, *END],
+    # One file per partition; manifests of the new files, of three appends and of the deletes.
+    "compact": [*["data written"] * 4, *MANIFEST * 4, *END],
 }
 
 
@@ -138,3 +142,44 @@ def test_a_commit_that_is_killed_is_in_or_not(
     assert (status, steps) == (0, STEPS["append"])
     found, lost, _ = look(root)
     assert (found, lost) == (sorted([*after, *pairs(NEW)]), left)
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_compaction_that_is_killed_changes_nothing_or_all(
+    every: int, process: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """The rows are right at every step, and what is left are the files that it had begun: the orphans."""
+    root = tmp_path / "warehouse"
+    killer = Killer(process, root)
+    table = sk.catalog(root).create_table(TABLE, SCHEMA, partition_by=["p"])
+    table.table.append(rows(0, 20))
+    table.table.append(rows(20, 40))
+    table.refresh()
+    delete_positions(table.table, {file_with(table, "id = 3 AND p = 'd'"): [0]})
+    table.refresh()
+    wanted = [row for row in pairs(rows(0, 40)) if row[0] != 3]
+    snapshots = [one.id for one in table.snapshots()]
+    left: set[str] = set()
+    numbers = range(len(STEPS["compact"]))
+    for last in sorted({*numbers[::every], *numbers[-2:]}):
+        step = STEPS["compact"][last]
+        status, steps, created = killer.order("compact", last)
+        assert (status, steps) == (-signal.SIGKILL, STEPS["compact"][: last + 1])
+        landed = step == "catalog after"
+        left |= set() if landed else {*created}
+        found, lost, _ = look(root)
+        assert (found, lost) == (wanted, left)
+        table = sk.open(TABLE, catalog=root)
+        assert [one.id for one in table.snapshots()][: len(snapshots)] == snapshots
+        assert [one.operation for one in table.snapshots()].count("replace") == landed
+        assert (len(table.files), len(table.delete_inventory)) == ((4, 0) if landed else (8, 1))
+        # The job's earlier snapshots are still what they were.
+        assert pairs(table.at(snapshots[0]).scan().to_arrow()) == pairs(rows(0, 20))
+    now = datetime.now(UTC) + timedelta(seconds=5)
+    dry = table.remove_orphans(older_than=now, allow_recent=True, dry_run=True)
+    assert {path.removeprefix("file://") for path in dry.files} == left
+    removed = table.remove_orphans(older_than=now, allow_recent=True)
+    assert (removed.deleted, removed.files) == (len(left), dry.files)
+    assert look(root)[:2] == (wanted, set())
+    # A second compaction has nothing to do.
+    assert table.plan_compaction(min_input_files=2).groups == ()

@@ -37,6 +37,8 @@ SAMPLES = {
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/compact
     "compactions": Sample(16, 1 / 25),
+    "upkeep": Sample(6, 1 / 60),
+    "upkeep races": Sample(4, 1 / 60),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults

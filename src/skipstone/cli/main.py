@@ -27,6 +27,9 @@ COMMANDS = {
     "tables": "tables",
     "snapshots": "tables",
     "index": "index",
+    "expire": "upkeep",
+    "orphans": "upkeep",
+    "manifests": "upkeep",
     "doctor": "doctor",
     "demo": "demo",
 }

@@ -1,8 +1,9 @@
-"""Checksums of columns that don't depend on the order of rows."""
+"""Checksums of columns, and of entire rows, that don't depend on the order of rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +13,25 @@ import xxhash
 from skipstone.core.arrays import plain
 from skipstone.core.evidence import Array
 
+ROWS: Final = ""
+"""Stands for a column with the values of all columns."""
+
 
 @dataclass(slots=True)
 class Checksums:
-    """Sums of hashes of the values of each column, modulo 2⁶⁴."""
+    """Sums of hashes of the values of each column, and of each row, modulo 2⁶⁴."""
 
     sums: dict[str, int] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
+        rows = np.zeros(batch.num_rows, dtype=np.uint64)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            self._add(name, int(_hashes(column).sum(dtype=np.uint64)))
+            hashes = _hashes(column)
+            self._add(name, int(hashes.sum(dtype=np.uint64)))
+            # Names make equal values of two columns differ, in any order of the columns.
+            rows += _mixed(hashes ^ np.uint64(xxhash.xxh3_64_intdigest(name.encode())))
+        self._add(ROWS, int(_mixed(rows).sum(dtype=np.uint64)))
 
     def merge(self, other: Checksums) -> None:
         """Add the rows of other checksums."""
@@ -30,9 +39,10 @@ class Checksums:
             self._add(name, total)
 
     def difference(self, other: Checksums) -> str | None:
-        """The first column whose rows differ; None if there is none."""
+        """The first column whose values differ, ``ROWS`` if only their combinations do; None for none."""
         names = dict.fromkeys([*self.sums, *other.sums])
-        return next((name for name in names if self.sums.get(name, 0) != other.sums.get(name, 0)), None)
+        wrong = [name for name in names if self.sums.get(name, 0) != other.sums.get(name, 0)]
+        return min(wrong, key=lambda name: name == ROWS, default=None)
 
     def _add(self, name: str, total: int) -> None:
         self.sums[name] = (self.sums.get(name, 0) + total) % 2**64

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.compact.checksums import Checksums
+from skipstone.compact.checksums import ROWS, Checksums
 from skipstone.compact.plan import FileGroup
 from skipstone.core.evidence import Array
 from skipstone.engine.jobs import Engine, LocalEngine, gather
@@ -357,6 +357,8 @@ class GroupRewriter:
         column = wanted.difference(found)
         if column is None:
             return None
+        if column == ROWS:
+            return CorruptFileError("rewritten rows combine other values", path=target.name)
         return CorruptFileError("rewritten values differ", path=target.name, column=column)
 
 

@@ -197,7 +197,9 @@ def compact(
         work = _Compaction(current_table(table), plan, running, checksums, memory, properties or {}, progress)
         report = work.run()
     use = EngineUse(running.name, why).compared(bytes=plan.bytes_to_read)
-    table.refresh()
+    with suppress(SkipstoneError):
+        # The report matters more; the next refresh raises the error again.
+        table.refresh()
     return dataclasses.replace(report, engine=use)
 
 

@@ -9,6 +9,11 @@ group  partition           files     size  new files  why
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from skipstone.compact.expire import ExpireReport
+from skipstone.compact.manifests import ManifestsReport
+from skipstone.compact.orphans import OrphansReport
 from skipstone.compact.plan import CompactionPlan, FileGroup, SkippedGroup
 from skipstone.compact.run import CompactionReport
 from skipstone.iceberg.partitions.values import PartitionKey
@@ -125,3 +130,54 @@ def _partition(group: FileGroup | SkippedGroup) -> str:
 
 def _reasons(group: FileGroup) -> str:
     return ", ".join(f"{name} {count(files)}" for name, files in group.reasons.items())
+
+
+def expire_tree(report: ExpireReport) -> ReportNode:
+    """Snapshots that expired, and their files."""
+    gone = plural(len(report.snapshots), "snapshot")
+    head = f"{_would(report.dry_run, 'expire')} {gone}, {plural(report.remaining, 'snapshot')} left"
+    kinds = [
+        (one.kind, count(one.files) + (f", {size(one.bytes)}" * bool(one.bytes))) for one in report.counts
+    ]
+    more = [
+        ("removed", ", ".join(report.refs)),
+        ("outside", some(len(report.outside), "file", " not deleted")),
+    ]
+    return _upkeep(report, head, ("files", _freed(report.files, report.bytes)), *kinds, *more)
+
+
+def orphans_tree(report: OrphansReport) -> ReportNode:
+    """Files that nothing refers to."""
+    head = f"{_would(report.dry_run, 'delete')} {_freed(report.files, report.bytes) or 'no files'}"
+    known = f"{count(report.referenced)} of {plural(report.listed, 'file')}"
+    young = some(report.recent, "file", f" not older than {report.older_than:%Y-%m-%d %H:%M} UTC")
+    other = some(len(report.mismatched), "file", " with another scheme or authority")
+    where = ("location", report.location)
+    return _upkeep(report, head, where, ("referenced", known), ("recent", young), ("mismatched", other))
+
+
+def manifests_tree(report: ManifestsReport) -> ReportNode:
+    """Manifests before and after."""
+    old = f"{plural(report.replaced, 'manifest')}, {size(report.bytes_replaced)}"
+    new = f"{plural(report.created, 'manifest')}, {size(report.bytes_created)}"
+    head = f"{_would(report.dry_run, 'rewrite')} {old} → {new}" if report.replaced else "nothing to rewrite"
+    totals = ("manifests", f"{count(report.manifests_before)} → {count(report.manifests_after)}")
+    old_format = ("unsupported", some(report.unsupported, "manifest", " of format version 1"))
+    problem = ("index", report.index_problem)
+    return _upkeep(report, head, totals, ("entries", count(report.entries)), old_format, problem)
+
+
+def _upkeep(
+    report: ExpireReport | OrphansReport | ManifestsReport, head: str, *facts: tuple[str, str]
+) -> ReportNode:
+    failures = Items("errors", getattr(report, "failures", ())[:_MOST_SKIPPED])
+    files = Items("files", getattr(report, "files", ())[:_MOST_SKIPPED] if report.dry_run else ())
+    return ReportNode(body=(Text(head, "bold"), Text(report.table, "dim"), Facts(facts), files, failures))
+
+
+def _would(dry_run: bool, verb: str) -> str:
+    return f"would {verb}" if dry_run else {"rewrite": "rewrote"}.get(verb, f"{verb.removesuffix('e')}ed")
+
+
+def _freed(files: Sequence[str], nbytes: int) -> str:
+    return some(len(files), "file", f", {size(nbytes)}")

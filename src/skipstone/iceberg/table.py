@@ -76,6 +76,7 @@ from skipstone.store.store import ListedFile
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.name_mapping import NameMapping
+    from pyiceberg.table.snapshots import Snapshot
 
     from skipstone.typing import PredicateLike, SnapshotLike
 
@@ -164,6 +165,15 @@ class TableSnapshot:
         """The table as it was at another snapshot."""
         return TableSnapshot(self.metadata, self._origin, self._options, snapshot)
 
+    def with_metadata(self, metadata: TableMetadata) -> TableSnapshot:
+        """The current snapshot according to other metadata of the same table."""
+        return TableSnapshot(metadata, self._origin, self._options)
+
+    @property
+    def options(self) -> StoreOptions:
+        """How the table's files are opened."""
+        return self._options
+
     def use(self, records: IndexRecords) -> None:
         """Take manifest entries from an index where it has them."""
         self._records = records
@@ -228,20 +238,25 @@ class TableSnapshot:
     @cached_property
     def _infos(self) -> list[ManifestInfo]:
         snapshot = self._pinned.snapshot
-        if snapshot is None:
-            return []
+        return [] if snapshot is None else self.manifests_of(snapshot)
+
+    def manifests_of(self, snapshot: Snapshot) -> list[ManifestInfo]:
+        """The manifests of any snapshot in the metadata, from its manifest list."""
         if isinstance(snapshot, EmbeddedSnapshot):
-            return [embedded_manifest(self._read(path), path) for path in snapshot.manifest_paths]
+            return [
+                embedded_manifest(self.read_manifest_file(path), path) for path in snapshot.manifest_paths
+            ]
         if snapshot.manifest_list:
-            return listed_manifests(self.metadata, snapshot, self._read)
+            return listed_manifests(self.metadata, snapshot, self.read_manifest_file)
         raise ReadError(
             "snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
 
-    def _load(self, infos: Sequence[ManifestInfo]) -> list[ManifestPart]:
-        return Manifests(self._read, self.specs, threads=self.access.threads).each(infos)
+    def load_manifests(self, infos: Sequence[ManifestInfo]) -> list[ManifestPart]:
+        """The live entries of manifests."""
+        return Manifests(self.read_manifest_file, self.specs, threads=self.access.threads).each(infos)
 
-    def _read(self, path: str) -> bytes:
+    def read_manifest_file(self, path: str) -> bytes:
         """Read a manifest or a manifest list."""
         try:
             data = self.access.read_whole(path)
@@ -256,7 +271,7 @@ class TableSnapshot:
             return [info for info in self._infos if info.content == content]
 
         cached = None if self._cached is None else self._cached[content]
-        return Inventory(listed, self._load, self.specs, cached, unique=content == _DATA)
+        return Inventory(listed, self.load_manifests, self.specs, cached, unique=content == _DATA)
 
     @cached_property
     def _cached(self) -> tuple[CachedEntries, CachedEntries] | None:

@@ -27,12 +27,17 @@ from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
+    from skipstone.compact.expire import ExpireReport
+    from skipstone.compact.manifests import ManifestsReport
     from skipstone.compact.options import JobOrder, Strategy
+    from skipstone.compact.orphans import OrphansReport, PrefixMismatch
     from skipstone.compact.plan import CompactionPlan
     from skipstone.compact.run import CompactionReport
     from skipstone.iceberg.inventory import Inventory
@@ -641,6 +646,130 @@ class Table(Lake):
             memory=memory,
             properties=properties,
             progress=progress,
+        )
+
+    def expire(
+        self,
+        *,
+        older_than: datetime | timedelta | str | None = None,
+        retain_last: int | None = None,
+        snapshot_ids: Sequence[int] = (),
+        dry_run: bool = False,
+    ) -> ExpireReport:
+        """Remove old snapshots from the table, and delete the files that no other snapshot needs.
+
+        Iceberg's rules apply: branches keep their last snapshots and young ones; branches and tags can set
+        limits of their own, and the snapshot of a branch or tag never expires. The metadata is committed
+        before anything is deleted, and files that a concurrent commit refers to stay. Queries that still read
+        a removed snapshot fail.
+
+        Args:
+            older_than: A time, or an age such as ``"7d"``; younger snapshots stay. By default the table's
+                ``history.expire.max-snapshot-age-ms``, or 5 days.
+            retain_last: Number of snapshots that each branch keeps; by default the table's
+                ``history.expire.min-snapshots-to-keep``, or 1.
+            snapshot_ids: Remove these snapshots, whatever their age; others expire by age only if
+                ``older_than`` or ``retain_last`` is set too.
+            dry_run: Only report what would be removed.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> table.expire(older_than="7d", retain_last=10).snapshots
+            ()
+        """
+        from skipstone.compact.expire import expire
+
+        return expire(
+            self,
+            older_than=older_than,
+            retain_last=retain_last,
+            snapshot_ids=snapshot_ids,
+            dry_run=dry_run,
+        )
+
+    def remove_orphans(
+        self,
+        *,
+        older_than: datetime | timedelta | str | None = None,
+        location: str | None = None,
+        prefix_mismatch: PrefixMismatch = "error",
+        allow_recent: bool = False,
+        dry_run: bool = False,
+    ) -> OrphansReport:
+        """Delete the files in the table's location that nothing in its metadata refers to.
+
+        Such files are left by writers that failed or were killed. Files of a running writer look the same, so
+        only old files are deleted. Names that begin with ``_`` or ``.`` are ignored, as by other engines.
+
+        Args:
+            older_than: A time, or an age such as ``"7d"``; younger files stay. 3 days by default.
+            location: Look only below this directory of the table.
+            prefix_mismatch: A file can be listed with another scheme or authority than the metadata has.
+                ``"error"`` refuses to delete anything; ``"ignore"`` leaves these files.
+            allow_recent: Accept an ``older_than`` of less than a day, while nobody writes to the table.
+            dry_run: Only report what would be deleted.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> report = table.remove_orphans(dry_run=True)
+            >>> report.files, report.referenced == report.listed
+            ((), True)
+        """
+        from skipstone.compact.orphans import remove_orphans
+
+        return remove_orphans(
+            self,
+            older_than=older_than,
+            location=location,
+            prefix_mismatch=prefix_mismatch,
+            allow_recent=allow_recent,
+            dry_run=dry_run,
+        )
+
+    def rewrite_manifests(
+        self,
+        where: PredicateLike = None,
+        *,
+        spec_id: int | None = None,
+        target_size_bytes: int | None = None,
+        rewrite_all: bool = False,
+        properties: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> ManifestsReport:
+        """Combine small manifests and sort their entries by partition; rows and files stay the same.
+
+        Small manifests are combined, and all manifests of a spec are rewritten if files of the same
+        partitions are spread over many of them. Entries keep their sequence numbers and snapshot ids.
+        Concurrent commits are kept.
+
+        Args:
+            where: Only manifests with files in partitions that can match.
+            spec_id: Only manifests of this partition spec.
+            target_size_bytes: Size of new manifests; by default the table's
+                ``commit.manifest.target-size-bytes``, or 8 MiB.
+            rewrite_all: Rewrite manifests that are neither small nor spread out too.
+            properties: Properties for the summary of the snapshot.
+            dry_run: Only report what would be rewritten.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> report = table.rewrite_manifests(dry_run=True)
+            >>> report.replaced, report.snapshot
+            (0, None)
+        """
+        from skipstone.compact.manifests import rewrite_manifests
+
+        return rewrite_manifests(
+            self,
+            where,
+            spec_id=spec_id,
+            target_size_bytes=target_size_bytes,
+            rewrite_all=rewrite_all,
+            properties=properties,
+            dry_run=dry_run,
         )
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:

@@ -62,7 +62,7 @@ def to_batches(data: Any) -> tuple[pa.Schema, Batches, bool]:
 class LocalRows:
     """Rows of Arrow batches; ``memory`` is the number of bytes to hold before they are spilled.
 
-    Rows that are ``stored`` have the types of the files already.
+    Rows that are ``stored`` have the types of the files already, and can have names that differ only in case.
     """
 
     intervals: list[str]
@@ -79,7 +79,8 @@ class LocalRows:
         memory: int | None = None,
         stored: bool = False,
     ) -> None:
-        check_names(schema.names)
+        if not stored:
+            check_names(schema.names)
         if not len(schema):
             raise UsageError("data has no columns", hint="pass a table with at least one column")
         self._types = schema if stored else engine_schema(schema)

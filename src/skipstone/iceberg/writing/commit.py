@@ -64,7 +64,7 @@ _ASSERT_REF: Callable[..., AssertRefSnapshotId] = AssertRefSnapshotId
 
 
 _CODEC: Final = "write.avro.compression-codec"
-_MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
+MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,15 @@ class Producer:
                 self.table.io.delete(path)
         self._written.clear()
 
+    def reset(self) -> None:
+        """Prepare another attempt after one that lost a race."""
+        self.clean()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.files and not self.removed
+
     def _added(self) -> list[ManifestFile]:
         ordered = sorted(self.files, key=lambda file: (file.metrics.key.sort_key(), file.path))
         groups: dict[tuple[ManifestContent, int], list[NewFile]] = {}
@@ -186,12 +195,12 @@ class Producer:
         self, entries: Iterable[ManifestEntry], spec: PartitionSpec, content: ManifestContent
     ) -> list[ManifestFile]:
         """Write manifests of about the table's target size."""
-        most = int(self.table.metadata.properties.get(_MANIFEST_BYTES, 8 << 20))
+        most = int(self.table.metadata.properties.get(MANIFEST_BYTES, 8 << 20))
         rest = iter(entries)
         manifests: list[ManifestFile] = []
         while (entry := next(rest, None)) is not None:
             output = self.table.io.new_output(self._new(f"{uuid.uuid4()}-m{len(manifests)}.avro"))
-            schema = _schema_for(self.table.metadata, spec)
+            schema = schema_for(self.table.metadata, spec)
             args = (spec, schema, output, self.number, self._codec)
             version = self.table.format_version
             writer = _ManifestWriter(content, *args) if version > 1 else ManifestWriterV1(*args)
@@ -345,7 +354,7 @@ def data_file(file: NewFile, spec: PartitionSpec) -> DataFile:
     return result
 
 
-def _schema_for(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+def schema_for(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
     """The newest schema with all source columns of a spec."""
     wanted = {one.source_id for one in spec.fields}
     newest = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
@@ -483,7 +492,7 @@ def publish(
         check_pyiceberg()
         check_version(work.table, work.target.name)
         _check_branch(work)
-        if not work.files and not work.removed:
+        if work.is_empty:
             return None
         if _retry(work, validate, done):
             return work.number
@@ -502,12 +511,10 @@ def publish(
 
 def _retry(work: Producer, validate: Callable[[], None], done: Callable[[Table], bool]) -> bool:
     """Attempt until the snapshot is committed; return False if the rows already were."""
-    properties = work.table.metadata.properties
-    tries = int(properties.get("commit.retry.num-retries", _TRIES))
-    least = int(properties.get("commit.retry.min-wait-ms", 100)) / 1000
-    most = int(properties.get("commit.retry.max-wait-ms", 5_000)) / 1000
-    problem = ""
-    for attempt in range(tries + 1):
+    problem, tried = "", 0
+    for tried in attempts(work.table):
+        if tried > 1:
+            _refresh(work)
         if done(work.table):
             return False
         _check_spec(work)
@@ -515,12 +522,21 @@ def _retry(work: Producer, validate: Callable[[], None], done: Callable[[Table],
         problem = _try(work)
         if not problem:
             return True
-        work.clean()
-        if attempt < tries:
-            time.sleep(min(least * 2**attempt, most) * random.uniform(0.5, 1.5))  # noqa: S311
-            _refresh(work)
-    problem = f"commit failed after {tries + 1} attempts because of concurrent commits: {problem}"
+        work.reset()
+    problem = f"commit failed after {tried} attempts because of concurrent commits: {problem}"
     raise ConflictError(problem, path=work.target.name, hint="retry when fewer writers are active")
+
+
+def attempts(table: Table) -> Iterator[int]:
+    """Number the attempts that a table's properties allow, from 1; waits longer and longer between them."""
+    properties = table.metadata.properties
+    tries = int(properties.get("commit.retry.num-retries", _TRIES))
+    least = int(properties.get("commit.retry.min-wait-ms", 100)) / 1000
+    most = int(properties.get("commit.retry.max-wait-ms", 5_000)) / 1000
+    yield 1
+    for retry in range(tries):
+        time.sleep(min(least * 2**retry, most) * random.uniform(0.5, 1.5))  # noqa: S311
+        yield retry + 2
 
 
 def _try(work: Producer) -> str:
@@ -548,11 +564,16 @@ def _try(work: Producer) -> str:
 
 
 def _refresh(work: Producer) -> None:
+    refresh_table(work.table, work.target.name)
+
+
+def refresh_table(table: Table, name: str) -> None:
+    """Load the current metadata of a table; refuse another table of the same name."""
     try:
-        tolerant(work.table.refresh)
+        tolerant(table.refresh)
     except ValueError as error:
         problem = "table was replaced by another one of the same name"
-        raise ConflictError(problem, path=work.target.name, hint="open the table again") from error
+        raise ConflictError(problem, path=name, hint="open the table again") from error
 
 
 def _discard(work: Producer) -> None:

@@ -1,0 +1,309 @@
+"""Orphan files: what is in a table's location although nothing in its metadata refers to it.
+
+The location is listed before the metadata is loaded, so that a file whose commit ends in between is
+referenced. Files of a writer that has not committed yet look like orphans; only their age tells, so young
+files stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.compact.reach import all_files
+from skipstone.compact.removal import (
+    DeletedFiles,
+    TableDirectories,
+    canonical,
+    check_collectable,
+    check_current,
+    moment,
+    prefixes,
+    spell,
+)
+from skipstone.core.evidence import Array
+from skipstone.errors import MissingFileError, UsageError
+from skipstone.iceberg.catalogs import METADATA_FILES
+from skipstone.lake.records import modified
+from skipstone.report import Reported
+from skipstone.store.absolute import store_at
+from skipstone.store.local import LocalStore
+from skipstone.store.store import ListedFile
+
+if TYPE_CHECKING:
+    from skipstone.compact.removal import Age
+    from skipstone.iceberg.table import TableSnapshot
+    from skipstone.scan.lake import Table
+
+PrefixMismatch: TypeAlias = Literal["error", "ignore"]
+
+_AGE: Final = timedelta(days=3)
+_LEAST_AGE: Final = timedelta(days=1)
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansReport(Reported):
+    """Orphan files that were deleted; with ``dry_run``, that would be.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> report = table.remove_orphans(dry_run=True)
+        >>> report.dry_run, report.deleted, report.recent
+        (True, 0, 0)
+    """
+
+    view: ClassVar[str] = "skipstone.compact.views:orphans_tree"
+    json_also: ClassVar[Mapping[str, str]] = {"count": "count"}
+
+    table: str
+    dry_run: bool
+    location: str
+    """The directory that was listed."""
+    older_than: datetime
+    listed: int
+    """Files below it, without those whose name, or a directory of theirs, begins with ``_`` or ``.``."""
+    referenced: int
+    """Listed files that the table's metadata refers to."""
+    recent: int
+    """Other files that are not old enough, or whose age is unknown."""
+    files: tuple[str, ...]
+    """Paths of the orphans."""
+    bytes: int
+    deleted: int
+    """Files that were deleted; 0 in a dry run."""
+    mismatched: tuple[str, ...] = ()
+    """Files that the metadata names with another scheme or authority; they stay."""
+    failures: tuple[str, ...] = ()
+    """Errors of files that could not be deleted."""
+
+    @property
+    def count(self) -> int:
+        """Number of orphans."""
+        return len(self.files)
+
+
+def remove_orphans(
+    table: Table,
+    *,
+    older_than: Age | None = None,
+    location: str | None = None,
+    prefix_mismatch: PrefixMismatch = "error",
+    allow_recent: bool = False,
+    dry_run: bool = False,
+) -> OrphansReport:
+    """Delete unreferenced files; ``Table.remove_orphans`` documents the options."""
+    if prefix_mismatch not in ("error", "ignore"):
+        hint = 'use "error" or "ignore"'
+        raise UsageError(f"unknown prefix_mismatch {prefix_mismatch!r}", hint=hint)
+    check_current(table.table, dry_run=dry_run)
+    check_collectable(table.metadata, table.name)
+    limit = moment(_AGE if older_than is None else older_than)
+    if not (allow_recent or dry_run) and limit > datetime.now(UTC) - _LEAST_AGE:
+        raise UsageError(
+            "older_than is less than a day ago, and files of running writers look like orphans",
+            path=table.name,
+            hint="use an older time; or allow_recent=True, if certainly nobody writes to the table",
+        )
+    listing = _Listing.of(table.pinned, location, table.index.uri)
+    # Only now, so that files of commits that have just ended are referenced.
+    table.refresh()
+    now = table.pinned
+    check_collectable(now.metadata, table.name)
+    references = _References.of(now, table)
+    listing.check_alone(references)
+    found = references.listed(listing)
+    orphans = ~found
+    young = orphans & ~(listing.times < limit.timestamp())
+    candidates = np.flatnonzero(orphans & ~young)
+    mismatched = references.mismatched(listing.spelled.take(pa.array(candidates)))
+    if mismatched.any() and prefix_mismatch == "error":
+        raise _mismatch_error(table.name, [listing.paths[at] for at in candidates[mismatched].tolist()])
+    doomed = candidates[~mismatched].tolist()
+    paths = [listing.paths[at] for at in doomed]
+    deleted = DeletedFiles() if dry_run else listing.directories.delete(paths)
+    return OrphansReport(
+        table=table.name,
+        dry_run=dry_run,
+        location=listing.root,
+        older_than=limit,
+        listed=len(listing.paths),
+        referenced=int(found.sum()),
+        recent=int(young.sum()),
+        files=tuple(paths),
+        bytes=int(listing.sizes[doomed].sum()),
+        deleted=deleted.files,
+        mismatched=tuple(listing.paths[at] for at in candidates[mismatched].tolist()),
+        failures=deleted.failures,
+    )
+
+
+def _mismatch_error(name: str, paths: list[str]) -> UsageError:
+    shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else "")
+    return UsageError(
+        f"metadata names files with another scheme or authority than the listing: {shown}",
+        path=name,
+        hint='correct the location of the table; or use prefix_mismatch="ignore" to leave these files alone',
+    )
+
+
+# -- what is there -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Listing:
+    """Files in a directory of a table that are not hidden."""
+
+    root: str
+    paths: list[str]
+    spelled: pa.Array
+    """Canonical spellings."""
+    sizes: Array
+    times: Array
+    """Modification times; infinite if unknown."""
+    inodes: Array
+    """Inodes of local files; -1 elsewhere."""
+    directories: TableDirectories
+
+    @classmethod
+    def of(cls, table: TableSnapshot, location: str | None, index: str) -> _Listing:
+        directories = TableDirectories(table.metadata, table.options)
+        base = table.metadata.location.rstrip("/")
+        root = base if location is None else location.rstrip("/")
+        spelled, own = canonical(pa.array([f"{root}/", f"{base}/"])).to_pylist()
+        located = None if spelled == own else directories.locate(root)
+        if spelled != own and located is None:
+            hint = f"use a directory below {base}"
+            raise UsageError("location is outside the table's directories", path=root, hint=hint)
+        hidden = _HiddenNames.of(table, located[1] if located is not None else "")
+        try:
+            listed = store_at(root, table.options).list()
+            entries = [entry for entry in listed if not hidden.covers(entry.key)]
+        except MissingFileError:
+            entries = []
+        paths = [f"{root}/{entry.key}" for entry in entries]
+        names = canonical(pa.array(paths, pa.large_string()))
+        # An index can be anywhere; and a link can lead out of the directory.
+        own_index = canonical(pa.array([f"{index.rstrip('/')}/"])).to_pylist()[0]
+        inside = pc.and_not(pc.starts_with(names, spelled), pc.starts_with(names, own_index))
+        kept = np.flatnonzero(np.asarray(inside, dtype=bool)).tolist()
+        return cls(
+            root,
+            [paths[at] for at in kept],
+            names.take(pa.array(kept, pa.int64())),
+            np.array([entries[at].size for at in kept], dtype=np.int64),
+            np.array([_time(entries[at]) for at in kept], dtype=float),
+            np.array([_inode(entries[at]) for at in kept], dtype=np.int64),
+            directories,
+        )
+
+    def check_alone(self, references: _References) -> None:
+        """Refuse a location that contains another table."""
+        is_metadata = np.zeros(len(self.paths), dtype=bool)
+        for suffix in METADATA_FILES:
+            is_metadata |= np.asarray(pc.ends_with(self.spelled, suffix), dtype=bool)
+        for at in np.flatnonzero(is_metadata).tolist():
+            if self.spelled[at].as_py().rpartition("/")[0] not in references.metadata_folders:
+                raise UsageError(
+                    "location contains another table",
+                    path=self.paths[at],
+                    hint="use location= with a directory that only this table uses",
+                )
+
+
+def _time(entry: ListedFile) -> float:
+    time = modified(entry)
+    return np.inf if time is None else time
+
+
+def _inode(entry: ListedFile) -> int:
+    return int(entry.version[2]) if isinstance(entry.version, tuple) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class _HiddenNames:
+    """Names that begin with an underscore or a dot, except directories of partition fields."""
+
+    above: str
+    """Key of the listed directory below the table's."""
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: TableSnapshot, above: str) -> _HiddenNames:
+        names = {field.name for spec in table.specs.values() for field in spec.fields}
+        return cls(above, tuple(f"{name}=" for name in names if name.startswith(("_", "."))))
+
+    def covers(self, key: str) -> bool:
+        """Whether a file is hidden."""
+        whole = f"{self.above}/{key}" if self.above else key
+        if whole[0] not in "_." and "/_" not in whole and "/." not in whole:
+            return False
+        return any(
+            name.startswith(("_", ".")) and not (self.fields and name.startswith(self.fields))
+            for name in whole.split("/")
+        )
+
+
+# -- what is referenced ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _References:
+    """Files that a table's metadata refers to."""
+
+    paths: pa.Array
+    spelled: pa.Array
+    metadata_folders: frozenset[str]
+
+    @classmethod
+    def of(cls, now: TableSnapshot, table: Table) -> _References:
+        metadata, location = now.metadata, table.table.metadata_location
+        own = [location, *(entry.metadata_file for entry in metadata.metadata_log)]
+        folder = f"{metadata.location.rstrip('/')}/metadata"
+        # Catalogs without a service find the current version by this file.
+        files = all_files(now, [*own, f"{folder}/version-hint.text"])
+        paths = files["path"].combine_chunks()
+        folders = canonical(pa.array([f"{folder}/", *own], pa.large_string())).to_pylist()
+        return cls(paths, canonical(paths), frozenset(one.rpartition("/")[0] for one in folders))
+
+    def listed(self, listing: _Listing) -> Array:
+        """Mask of the listed files that are referenced, under any name."""
+        found: Array = np.asarray(pc.is_in(listing.spelled, value_set=self.spelled), dtype=bool)
+        (heads, names), (own_heads, own_names) = prefixes(listing.spelled), prefixes(self.spelled)
+        # A reference without a scheme matches any.
+        bare = own_names.filter(pc.equal(own_heads, ""))
+        remote = pc.not_equal(heads, "")
+        found |= np.asarray(pc.and_(remote, pc.is_in(names, value_set=bare)), dtype=bool)
+        if (listing.inodes >= 0).any():
+            # Links: two names of one local file have one inode.
+            nodes = set(listing.inodes[found].tolist()) | self._inodes(listing)
+            found |= np.isin(listing.inodes, np.array(sorted(nodes), dtype=np.int64))
+        return found
+
+    def _inodes(self, listing: _Listing) -> set[int]:
+        """Inodes of referenced files that were not listed, and can be links to files that were."""
+        unlisted = self.paths.filter(pc.invert(pc.is_in(self.spelled, value_set=listing.spelled)))
+        nodes = set()
+        for path in unlisted.to_pylist():
+            local, _ = spell(path)
+            if local is not None:
+                folder, _, name = local.rpartition("/")
+                store = LocalStore(folder, name)
+                try:
+                    nodes.add(_inode(store.list()[0]))
+                except MissingFileError:
+                    continue
+        return nodes
+
+    def mismatched(self, candidates: pa.Array) -> Array:
+        """Mask of the unreferenced files whose path is referenced with another scheme or authority."""
+        _, rest = prefixes(candidates)
+        _, paths = prefixes(self.spelled)
+        return np.asarray(pc.is_in(rest, value_set=paths), dtype=bool)
