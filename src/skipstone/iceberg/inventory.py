@@ -222,6 +222,9 @@ class Listing(Sequence[ListedFile]):
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         inventory = self.inventory
+        whole = inventory.whole
+        if whole is not None:
+            return ListedFile(whole.paths[int(number)].as_py(), int(whole.sizes[number]), None)
         owner = int(np.searchsorted(inventory.firsts, number, side="right")) - 1
         entries, _ = inventory.joined(np.array([owner]))
         row = int(number) - int(inventory.firsts[owner])
