@@ -130,11 +130,11 @@ def made():
     return table
 
 def compacted(table, session, **options):
-    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=8_000, **options)
+    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=3_000, **options)
     report = table.compact(plan, engine=session)
     ids = sorted(table.scan().to_arrow()["id"].to_pylist())
-    same = ids == list(range(3_000))
-    return [same, report.rows, report.engine.name, report.files_added > 1, len(report.failures)]
+    right = ids == list(range(3_000))
+    return [right, report.rows, report.engine.name, report.files_added > 1, len(report.failures)]
 """
 
 CONNECT = (
