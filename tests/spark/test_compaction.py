@@ -130,7 +130,7 @@ def made():
     return table
 
 def compacted(table, session, **options):
-    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=8_000, **options)
+    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=3_000, **options)
     report = table.compact(plan, engine=session)
     ids = sorted(table.scan().to_arrow()["id"].to_pylist())
     right = ids == list(range(3_000))
