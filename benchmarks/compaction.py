@@ -166,12 +166,12 @@ def in_process(copies: Copies, strategy: str, memory: int) -> Peak:
     return found
 
 
-def run_memory(bench: Bench, copies: Copies, memory: int, limit: int) -> None:
-    """Every strategy with the memory option, and one without."""
+def run_memory(bench: Bench, copies: Copies, strategies: Sequence[str], memory: int, limit: int) -> None:
+    """Strategies with the memory option, and one without."""
     events = copies.made.events
     decoded = events.block(0).nbytes * events.blocks
     found: dict[str, dict[str, Peak]] = {}
-    for strategy in STRATEGIES:
+    for strategy in strategies:
         with bench.console.status(f"memory, {strategy}"):
             found[strategy] = {OURS: in_process(copies, strategy, memory)}
             if strategy == "sort":
@@ -291,7 +291,7 @@ def rewrite(bench: Bench, sizes: Sizes) -> None:
         cases = query_cases(events, tables, bench.seed)
         bench.section(f"{events.rows:,} rows before and after; the peer is the table before", cases)
     if "memory" in given.part:
-        run_memory(bench, copies, sizes.memory, sizes.extra)
+        run_memory(bench, copies, chosen, sizes.memory, sizes.extra)
     shutil.rmtree(copies.scratch, ignore_errors=True)
 
 
