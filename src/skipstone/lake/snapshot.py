@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -63,6 +63,14 @@ class PrunedFiles:
     """Rows of dropped files whose row count is recorded."""
     partitions: FilterStats | None = None
     """How many partitions could be judged, in tables with several specs."""
+
+    def among(self, files: Array) -> PrunedFiles:
+        """Return those of the numbered files that are left."""
+        if self.files is None:
+            return replace(self, files=np.sort(files))
+        left = np.isin(self.files, files)
+        whole, rows = (None if mask is None else mask[left] for mask in (self.whole, self.rows))
+        return replace(self, files=self.files[left], whole=whole, rows=rows)
 
     @property
     def proven(self) -> tuple[Array, Array]:

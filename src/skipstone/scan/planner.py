@@ -19,7 +19,7 @@ from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
 from skipstone.lake.snapshot import FileEntry, Overlay, PrunedFiles, Snapshot
 from skipstone.predicate import predicate as to_predicate
-from skipstone.predicate.tree import Predicate
+from skipstone.predicate.tree import Constant, Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger, joined_levels
 from skipstone.prune.survey import Fetch, Need, Survey
@@ -52,6 +52,26 @@ class Question:
 def make_plan(lake: Lake, question: Question) -> ScanPlan:
     """Plan a scan of the lake as it is pinned."""
     return _planned(lake, question, _Planner.plan)
+
+
+def plan_candidates(
+    lake: Lake, node: Node, projection: Projection, options: ScanOptions, files: Array | None = None
+) -> ScanPlan:
+    """Plan all rows that may match a condition on columns, without a test of rows.
+
+    ``files`` are the numbers of the files to plan; None for all.
+    """
+    paths = tuple(ref.path for ref in columns_of(node))
+    compiled = Compiled(node, Constant(True), (), (), paths)
+
+    def ask(planner: _Planner) -> ScanPlan:
+        planner.ledger.start()
+        pruned = planner.snapshot.prune_files(node, planner.ledger, strict=options.strict)
+        plan = planner.tasks_of(compiled, pruned if files is None else pruned.among(files))
+        tasks = [task if task.deleted else replace(task, proven=task.rows) for task in plan.tasks]
+        return plan.changed(predicate=None, tasks=tuple(tasks))
+
+    return _planned(lake, Question(None, projection, None, (), options), ask)
 
 
 def plan_whole_files(lake: Lake, files: Array, rows: Array) -> ScanPlan:

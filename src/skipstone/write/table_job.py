@@ -307,9 +307,19 @@ def table_layout(table: Table, options: Mapping[str, Any]) -> PageLayout:
         chosen.pop("cluster_by", None) or sort_columns(table),
         chosen.pop("cluster", "sort"),
         chosen.pop("target_file_bytes", None),
-        chosen.pop("blooms", None) or blooms,
+        chosen.pop("blooms", None) or list(dict.fromkeys([*key_columns(table), *blooms])),
         chosen,
     )
+
+
+def key_columns(table: Table) -> list[str]:
+    """Return the key columns of a table that can have bloom filters."""
+    schema = table.schema()
+    return [
+        name
+        for number in schema.identifier_field_ids
+        if (name := schema.find_column_name(number)) and str(schema.find_type(name)) != "boolean"
+    ]
 
 
 def sort_columns(table: Table) -> Sequence[str]:
