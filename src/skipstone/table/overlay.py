@@ -35,6 +35,8 @@ from skipstone.store.cache import Cache
 from skipstone.store.store import IN_MEMORY, ListedFile
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
     from skipstone.iceberg.table import TableSnapshot
     from skipstone.typing import SnapshotLike
 
@@ -115,7 +117,7 @@ def overlay(
 class OverlayTable(Lake):
     """A table's snapshot with uncommitted changes; [overlay][skipstone.table.overlay.overlay] makes it."""
 
-    _internal = Lake._internal | {"base"}
+    _internal = Lake._internal | {"base", "iceberg_schema"}
 
     def __init__(self, base: Table, hidden: Mapping[str, RowSet], layers: Sequence[Layer], name: str) -> None:
         self.base = base
@@ -124,6 +126,16 @@ class OverlayTable(Lake):
         self._index_root = base._index_root
         self.index = base.index.over(snapshot)
         self._keep(snapshot)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.base.name
+
+    @property
+    def iceberg_schema(self) -> Schema:
+        """The schema of the snapshot with its field ids."""
+        return self.base.iceberg_schema
 
     def at(self, snapshot: SnapshotLike) -> Table:
         """Return the table at another snapshot, without the changes."""
