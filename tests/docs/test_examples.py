@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import skipstone as sk
-from tests.support.examples import ON_SPARK, examples, modules, run, write_lake
+from tests.support.examples import ON_SPARK, examples, modules, restore_table, run, write_lake
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,7 @@ def test_examples_run(module: str, lake: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SKIPSTONE_ENGINE", "local")
     for test in examples(module, spark=False):
         run(test)
+        restore_table(lake)
 
 
 ERRORS = {name for name in sk.__all__ if name.endswith("Error")} - {"SkipstoneError"}
