@@ -72,6 +72,14 @@ FUNCTIONS = [
     sk.Catalog.create_table,
     sk.Table.at,
     sk.Table.plan_files,
+    sk.Table.append,
+    sk.Table.upsert,
+    sk.Table.delete,
+    sk.Table.update,
+    sk.Table.merge,
+    sk.Table.get,
+    sk.Table.get_many,
+    sk.Table.changes,
     sk.Aggregation.explain,
 ]
 
