@@ -6,9 +6,10 @@ are read individually, each as a chain of one-child levels, cut to the rows, and
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,7 +41,7 @@ class Cut:
     rows: int
     places: NDArray[np.int64] | None = None
     """All positions, if the row set has many runs and stores a list."""
-    _masks: dict[int, pa.Array] = field(default_factory=dict, repr=False)
+    _masks: dict[int, pa.Array] = dataclasses.field(default_factory=dict, repr=False)
     """The mask of the wanted rows, by length of the column."""
 
     @property
