@@ -37,6 +37,9 @@ SAMPLES = {
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/compact
     "compactions": Sample(16, 1 / 25),
+    # tests/table
+    "overlays": Sample(16, 0.03),
+    "aggregates of overlays": Sample(8, 0.008),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults

@@ -60,7 +60,7 @@ from skipstone.iceberg.schema import (
 )
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Path, PrunedFiles
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
@@ -93,6 +93,7 @@ class TableSnapshot:
     partition_names: frozenset[str] = frozenset()
     """Empty: partition specs can differ between files."""
     is_whole, listed_whole, has_own_schema = True, False, False
+    overlay: Overlay | None = None
     others: Sequence[ListedFile] = ()
 
     def __init__(

@@ -120,6 +120,22 @@ class Deletions:
     """Number of delete files."""
     applied: int = 0
     """Number of delete files that apply."""
+    hidden: Mapping[int, RowSet] = field(default_factory=dict)
+    """The part of ``rows`` that an overlay hides, not delete files."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlay:
+    """Rows of files in memory that a snapshot has in addition, and rows of its other files that it lacks."""
+
+    name: str
+    """"transaction" or "tail"."""
+    first: int
+    """Number of the first file in memory; all later ones are in memory too."""
+    rows: int
+    """Rows of the files in memory that are not deleted."""
+    hidden: int
+    """Rows of other files that are hidden."""
 
 
 class IndexRecords(Protocol):
@@ -145,6 +161,8 @@ class Snapshot(Protocol):
     """Column names in an index, which survive renames; None to use the names in the files."""
     has_own_schema: bool
     """Whether the user passed the schema, so that files might not match it."""
+    overlay: Overlay | None
+    """Uncommitted rows, if there are any."""
 
     @property
     def access(self) -> Files:
