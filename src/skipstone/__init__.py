@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ChangedFileError,
         ConflictError,
         CorruptFileError,
+        DuplicateKeyError,
         EncryptedFileError,
         FileError,
         JobError,
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
     from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
     from skipstone.store.options import with_credentials
     from skipstone.store.retry import RetryPolicy
+    from skipstone.table.changes import TableChanges
+    from skipstone.table.report import WriteReport
     from skipstone.tables import Catalog
     from skipstone.write.job import ingest
     from skipstone.write.report import IngestReport, PipelineReport
@@ -103,6 +106,7 @@ __all__ = [
     "CorruptFileError",
     "Diagnostic",
     "Domain",
+    "DuplicateKeyError",
     "EncryptedFileError",
     "Engine",
     "Execution",
@@ -143,6 +147,7 @@ __all__ = [
     "SkipstoneError",
     "SnapshotInfo",
     "Table",
+    "TableChanges",
     "Trace",
     "TypeMismatchError",
     "UnknownColumnError",
@@ -151,6 +156,7 @@ __all__ = [
     "Verification",
     "Why",
     "WriteError",
+    "WriteReport",
     "approx_distinct",
     "avg",
     "catalog",

@@ -63,6 +63,7 @@ __all__ = [
     "IngestProgress",
     "KeysLike",
     "MembersLike",
+    "MergeAction",
     "OrderLike",
     "PredicateLike",
     "Progress",
@@ -179,6 +180,9 @@ KeysLike: TypeAlias = (
 """Keys of a table: a value, a tuple of one value per key column, a mapping by column, or a list of these.
 
 An Arrow array, and a table with the key columns, are keys too."""
+
+MergeAction: TypeAlias = "Literal['update', 'delete', 'ignore'] | Mapping[str, Any]"
+"""What a merge does to a row: update all columns, set some to expressions, delete it, or nothing."""
 
 QueryLog: TypeAlias = "StrPath | Iterable[PredicateLike | tuple[PredicateLike, float]]"
 """Queries of a workload: the path of a query log, or predicates, each alone or with its weight."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import skipstone as sk
-from tests.support.examples import ON_SPARK, examples, modules, run, write_lake
+from tests.support.examples import ON_SPARK, examples, modules, restore_table, run, write_lake
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,7 @@ def test_examples_run(module: str, lake: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SKIPSTONE_ENGINE", "local")
     for test in examples(module, spark=False):
         run(test)
+        restore_table(lake)
 
 
 ERRORS = {name for name in sk.__all__ if name.endswith("Error")} - {"SkipstoneError"}
@@ -71,6 +72,14 @@ FUNCTIONS = [
     sk.Catalog.create_table,
     sk.Table.at,
     sk.Table.plan_files,
+    sk.Table.append,
+    sk.Table.upsert,
+    sk.Table.delete,
+    sk.Table.update,
+    sk.Table.merge,
+    sk.Table.get,
+    sk.Table.get_many,
+    sk.Table.changes,
     sk.Aggregation.explain,
 ]
 

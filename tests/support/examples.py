@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,10 @@ def modules() -> list[str]:
 
 
 def write_lake(root: Path) -> None:
-    """Write 1,000 rows to four files in ``events``, and to the table ``db.events`` of ``warehouse``."""
+    """Write 1,000 rows to four files in ``events``, and to the table ``db.events`` of ``warehouse``.
+
+    The warehouse has also a keyed table of three rows, ``db.accounts``.
+    """
     start = datetime(2026, 1, 1, tzinfo=UTC)
     table = pa.table(
         {
@@ -43,6 +47,17 @@ def write_lake(root: Path) -> None:
         file = root / "events" / f"part-{number}.parquet"
         pq.write_table(table.slice(250 * number, 250), file, max_rows_per_page=50, write_page_index=True)
     sk.catalog(root / "warehouse").create_table("db.events", table.schema).table.append(table)
+    accounts = pa.table({"id": [1, 2, 3], "v": [10, 20, 30]})
+    sk.catalog(root / "warehouse").create_table("db.accounts", accounts.schema, key="id").append(accounts)
+    shutil.copytree(root / "warehouse", root / "untouched")
+
+
+def restore_table(root: Path) -> None:
+    """Undo what an example committed to ``warehouse``."""
+    mine, untouched = root / "warehouse", root / "untouched"
+    if (mine / "catalog.db").read_bytes() != (untouched / "catalog.db").read_bytes():
+        shutil.rmtree(mine)
+        shutil.copytree(untouched, mine)
 
 
 def examples(module: str, *, spark: bool) -> Iterator[doctest.DocTest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,13 +65,17 @@ def content(table: sk.Table) -> list[dict[str, Any]]:
     return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
 
 
-def as_others_read(table: sk.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of the current metadata file as pyiceberg and Polars read them, in any order."""
+def as_others_read(table: sk.Table, reader: Any = None) -> tuple[pa.Table, pa.Table]:
+    """The rows of the current metadata file as pyiceberg and Polars read them, in any order.
+
+    The native reader of Polars supports only delete files of one data file each.
+    """
     import polars as pl
 
     location = table.table.metadata_location
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
     static = StaticTable.from_metadata(location)
-    frame = pl.scan_iceberg(location, reader_override="native").collect()
+    frame = pl.scan_iceberg(location, reader_override=reader).collect()
     return static.scan().to_arrow(), frame.to_arrow()
 
 

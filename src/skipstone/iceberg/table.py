@@ -144,7 +144,7 @@ class TableSnapshot:
 
     def latest(self, engine: Engine | None = None) -> TableSnapshot:  # noqa: ARG002
         """The current snapshot according to the catalog."""
-        origin, table = self._origin, self._origin.table
+        table = self._origin.table
         if table is None:
             raise ReadError(
                 "can't refresh a table that was unpickled without its catalog",
@@ -156,10 +156,14 @@ class TableSnapshot:
                 fresh = tolerant(table.refresh)
             except NotImplementedError:
                 return self  # opened from a metadata file, without a catalog
-        check_metadata(fresh.metadata, self.name)
+        return self.following(fresh)
+
+    def following(self, table: Table) -> TableSnapshot:
+        """The table in a newer state."""
+        check_metadata(table.metadata, self.name)
         # The catalog can vend new credentials.
-        options = options_of(fresh, origin.storage_options)
-        return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._reference)
+        options = options_of(table, self._origin.storage_options)
+        return TableSnapshot(table.metadata, replace(self._origin, table=table), options, self._reference)
 
     def at(self, snapshot: SnapshotLike) -> TableSnapshot:
         """The table as it was at another snapshot."""
@@ -179,6 +183,17 @@ class TableSnapshot:
             hint = "open the table in this process"
             raise ReadError("table was unpickled without its catalog", path=self.name, hint=hint)
         return table
+
+    @property
+    def reference(self) -> SnapshotLike | None:
+        """The snapshot, branch, tag or time that the user chose; None for the current snapshot."""
+        reference: SnapshotLike | None = self._reference
+        return reference
+
+    @property
+    def storage_options(self) -> Mapping[str, Any] | None:
+        """Storage options in addition to the catalog's."""
+        return self._origin.storage_options
 
     @property
     def snapshot_id(self) -> int | None:

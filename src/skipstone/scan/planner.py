@@ -54,6 +54,16 @@ def make_plan(lake: Lake, question: Question) -> ScanPlan:
     return _planned(lake, question, _Planner.plan)
 
 
+def plan_among(lake: Lake, question: Question, files: Array) -> ScanPlan:
+    """Plan a scan of some of the lake's files."""
+
+    def ask(planner: _Planner) -> ScanPlan:
+        compiled, pruned = planner._prune_files()
+        return planner.tasks_of(compiled, pruned.among(files))
+
+    return _planned(lake, question, ask)
+
+
 def plan_candidates(
     lake: Lake, node: Node, projection: Projection, options: ScanOptions, files: Array | None = None
 ) -> ScanPlan:

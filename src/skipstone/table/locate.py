@@ -6,7 +6,7 @@ columns alone. Only key columns are read, and all rows that are left are matched
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,15 +19,17 @@ from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, after_bytes
 from skipstone.core.evidence import Array
+from skipstone.core.filter import settle
 from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
+from skipstone.predicate.tree import Predicate
 from skipstone.report.units import plural
 from skipstone.scan.execute import Work, execute
 from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.parts import Piece
 from skipstone.scan.plan import ScanPlan, Task
-from skipstone.scan.planner import plan_candidates
+from skipstone.scan.planner import Question, make_plan, plan_among, plan_candidates
 from skipstone.scan.projection import Projection
 from skipstone.table.keys import Keys, KeySet
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 # Up to this many distinct byte strings of a column are judged one by one; more are covered by ranges.
 _VALUES: Final = 16_384
 _RANGES: Final = 512
+_NONE: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +67,8 @@ class Located:
     def row_sets(self) -> dict[str, RowSet]:
         """The rows of each file, by its path in the manifests."""
         numbers, firsts = np.unique(self.files, return_index=True)
-        parts = np.split(self.positions, firsts[1:])
+        # Splitting nothing returns one empty part.
+        parts = np.split(self.positions, firsts[1:])[: len(numbers)]
         tasks = self.tasks
         chosen = [tasks[number] for number in numbers.tolist()]
         return {
@@ -103,29 +107,81 @@ def locate(
         options: Options of the scan.
     """
     wanted = Keys.of(table)
-    plan = _plan(table, wanted, keys, only, options)
-    work = Work(plan)
-    search = _Search(work, wanted, KeySet(wanted.encode(keys)), plan.projection)
-    matches = gather(search, list(work.pieces(plan.projection)), threads=plan.hints.threads)
-    matched = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in zip(*matches, strict=True)]
-    found, files, positions = matched or [np.zeros(0, np.int64)] * 3
-    order = np.lexsort((positions, files))
-    return Located(found[order], files[order], positions[order], plan)
-
-
-def _plan(
-    table: Table, wanted: Keys, keys: pa.Table, only: Collection[str] | None, options: ScanOptions
-) -> ScanPlan:
-    """Plan the rows that can have one of the keys, judged by each key column."""
     leaves = [_condition(field, keys.column(field.name)) for field in wanted.schema]
     node = leaves[0] if len(leaves) == 1 else AndNode(tuple(leaves))
     projection = Projection.of(table.schema, [(name,) for name in wanted.names])
-    files = None
-    if only is not None:
-        entries, numbers = table.inventory.everything
-        at = pc.index_in(pa.array(sorted(only), entries.paths.type), value_set=entries.paths)
-        files = numbers[at.drop_null().to_numpy()]
-    return plan_candidates(table, node, projection, options, files)
+    plan = plan_candidates(table, node, projection, options, _numbers(table, only))
+    work = Work(plan)
+    codes = KeySet(wanted.encode(keys))
+
+    def search(piece: Piece) -> tuple[Array, Array, Array]:
+        rows, places = _read(work, piece)
+        matches = codes.find(wanted.encode(rows))
+        at = np.flatnonzero(matches >= 0)
+        return matches[at], *_places(work, piece, places, at)
+
+    return _located(work, search)
+
+
+def locate_where(
+    table: Table,
+    where: Predicate | None,
+    only: Collection[str] | None = None,
+    *,
+    options: ScanOptions = DEFAULT,
+) -> Located:
+    """Return the live rows that match a condition; their ``keys`` number them from 0."""
+    projection = Projection.of(table.schema, [])
+    predicate = None if where is None else settle(where, table.query_schema)
+    question = Question(predicate, projection, None, (), options)
+    files = _numbers(table, only)
+    plan = make_plan(table, question) if files is None else plan_among(table, question, files)
+    work = Work(plan)
+
+    def search(piece: Piece) -> tuple[Array, Array, Array]:
+        _, places = _read(work, piece)
+        at = np.arange(len(places))
+        return at, *_places(work, piece, places, at)
+
+    located = _located(work, search)
+    return replace(located, keys=np.arange(len(located)))
+
+
+def _numbers(table: Table, only: Collection[str] | None) -> Array | None:
+    """Numbers of the data files with these paths; None for all."""
+    if only is None:
+        return None
+    entries, numbers = table.inventory.everything
+    at = pc.index_in(pa.array(sorted(only), entries.paths.type), value_set=entries.paths)
+    return np.asarray(numbers[at.drop_null().to_numpy()])
+
+
+def _read(work: Work, piece: Piece) -> tuple[pa.Table, RowSet]:
+    """The rows of a piece that match, and where they are in the row group."""
+    work.count_piece()
+    projection = work.plan.projection
+    if piece.proven:
+        return work.read(piece, piece.rows, projection, "rows"), piece.rows
+    rows, table = work.matches(piece, projection)
+    return table, rows
+
+
+def _places(work: Work, piece: Piece, rows: RowSet, at: Array) -> tuple[Array, Array]:
+    """File number and position of some rows of a piece."""
+    start = int(work.reader(piece.task).metadata.row_group_starts[piece.group])
+    positions = at if rows.is_full else rows.positions()[at]
+    return np.full(len(at), work.plan.tasks[piece.task].number), positions + start
+
+
+def _located(work: Work, search: Callable[[Piece], tuple[Array, Array, Array]]) -> Located:
+    """Search all pieces of a plan."""
+    plan = work.plan
+    matches = gather(search, list(work.pieces(work.both)), threads=plan.hints.threads)
+    matched = [np.concatenate([_NONE, *parts]) for parts in zip(*matches, strict=True)]
+    keys, files, positions = matched or (_NONE, _NONE, _NONE)
+    order = np.lexsort((positions, files))
+    # The rows match, so they need no test when they are read.
+    return Located(keys[order], files[order], positions[order], plan.changed(predicate=None))
 
 
 def _condition(field: pa.Field, column: pa.ChunkedArray) -> Leaf:
@@ -146,27 +202,3 @@ def _condition(field: pa.Field, column: pa.ChunkedArray) -> Leaf:
             spans = ByteSpans.of_points(space, points.to_pylist())
     text = f"{field.name} IN ({plural(len(column), 'key')})"
     return Leaf(ColumnRef((field.name,), field.type), Domain.of_spans(field.type, spans), text=text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Matches the rows of a piece with the keys."""
-
-    work: Work
-    keys: Keys
-    codes: KeySet
-    projection: Projection
-
-    def __call__(self, piece: Piece) -> tuple[Array, Array, Array]:
-        work = self.work
-        work.count_piece()
-        if piece.proven:
-            rows, table = piece.rows, work.read(piece, piece.rows, self.projection, "rows")
-        else:
-            rows, table = work.matches(piece, self.projection)
-        found = self.codes.find(self.keys.encode(table))
-        at = np.flatnonzero(found >= 0)
-        positions = at if rows.is_full else rows.positions()[at]
-        start = int(work.reader(piece.task).metadata.row_group_starts[piece.group])
-        number = work.plan.tasks[piece.task].number
-        return found[at], np.full(len(at), number), positions + start
