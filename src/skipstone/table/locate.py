@@ -20,7 +20,7 @@ from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, after_bytes
 from skipstone.core.evidence import Array
 from skipstone.core.filter import settle
-from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf
+from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf, Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.predicate.tree import Predicate
@@ -107,10 +107,8 @@ def locate(
         options: Options of the scan.
     """
     wanted = Keys.of(table)
-    leaves = [_condition(field, keys.column(field.name)) for field in wanted.schema]
-    node = leaves[0] if len(leaves) == 1 else AndNode(tuple(leaves))
     projection = Projection.of(table.schema, [(name,) for name in wanted.names])
-    plan = plan_candidates(table, node, projection, options, _numbers(table, only))
+    plan = plan_candidates(table, key_condition(wanted, keys), projection, options, _numbers(table, only))
     work = Work(plan)
     codes = KeySet(wanted.encode(keys))
 
@@ -182,6 +180,12 @@ def _located(work: Work, search: Callable[[Piece], tuple[Array, Array, Array]]) 
     order = np.lexsort((positions, files))
     # The rows match, so they need no test when they are read.
     return Located(keys[order], files[order], positions[order], plan.changed(predicate=None))
+
+
+def key_condition(known: Keys, keys: pa.Table) -> Node:
+    """The condition that each key column has one of the values of some keys."""
+    leaves = [_condition(field, keys.column(field.name)) for field in known.schema]
+    return leaves[0] if len(leaves) == 1 else AndNode(tuple(leaves))
 
 
 def _condition(field: pa.Field, column: pa.ChunkedArray) -> Leaf:
