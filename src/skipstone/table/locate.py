@@ -35,6 +35,7 @@ from skipstone.table.keys import Keys, KeySet
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Table
+    from skipstone.table.overlay import OverlayTable
 
 # Up to this many distinct byte strings of a column are judged one by one; more are covered by ranges.
 _VALUES: Final = 16_384
@@ -92,7 +93,7 @@ class Located:
 
 
 def locate(
-    table: Table,
+    table: Table | OverlayTable,
     keys: pa.Table,
     only: Collection[str] | None = None,
     *,
@@ -147,7 +148,7 @@ def locate_where(
     return replace(located, keys=np.arange(len(located)))
 
 
-def _numbers(table: Table, only: Collection[str] | None) -> Array | None:
+def _numbers(table: Table | OverlayTable, only: Collection[str] | None) -> Array | None:
     """Numbers of the data files with these paths; None for all."""
     if only is None:
         return None
