@@ -19,6 +19,8 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 import skipstone as sk
+import skipstone.table.tail.writer
+import skipstone.tables  # noqa: F401  (forks need not load them)
 
 TABLE = "db.t"
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
