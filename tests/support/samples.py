@@ -40,6 +40,7 @@ SAMPLES = {
     # tests/table
     "overlays": Sample(16, 0.03),
     "aggregates of overlays": Sample(8, 0.008),
+    "transactions": Sample(4, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults

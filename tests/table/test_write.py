@@ -291,6 +291,30 @@ def test_reports_are_shown(table: sk.Table) -> None:
     assert "nothing changed" in str(table.upsert(rows([1], v=1)))
 
 
+def test_all_key_columns_decide(folder: Path) -> None:
+    """Pages whose bounds prove each key column have other pairs too."""
+    schema = pa.schema({"a": pa.int64(), "b": pa.string(), "v": pa.int64()})
+    table = new_table(folder, "db.pairs", schema=schema, key=["a", "b"])
+    pairs = [(a, b) for a in range(3) for b in "xyz"]
+    table.append(
+        pa.table({"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "v": list(range(9))}, schema)
+    )
+    wanted = [(2, "x"), (0, "z"), (1, "y")]
+    assert table.get_many(wanted)["v"].to_pylist() == [pairs.index(pair) for pair in wanted]
+    assert table.delete(keys=wanted).deleted == 3
+    assert table.get_many(pairs, ["v"])["v"].to_pylist() == [0, 1, 3, 5, 7, 8]
+
+
+def test_a_warm_get_reads_only_pages(table: sk.Table) -> None:
+    table.index.build(engine="local")
+    fresh = sk.open(table.name, catalog=table.table.catalog)
+    assert fresh.get(3) is not None
+    before, index = fresh.access.io(), fresh.index.access.io()
+    assert fresh.get(77) == {"id": 77, "v": 770, "s": "a"}
+    assert 1 <= (fresh.access.io() - before).requests <= 3
+    assert (fresh.index.access.io() - index).requests == 0
+
+
 def test_get_and_get_many(table: sk.Table) -> None:
     assert table.get(7) == {"id": 7, "v": 70, "s": "a"}
     assert table.get({"id": 7}, ["v"]) == {"v": 70}

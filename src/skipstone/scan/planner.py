@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.core.evidence import Array
@@ -17,7 +18,7 @@ from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
-from skipstone.lake.snapshot import FileEntry, Overlay, PrunedFiles, Snapshot
+from skipstone.lake.snapshot import FileEntry, Overlay, Path, PrunedFiles, Snapshot
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Constant, Predicate
 from skipstone.prune.cascade import Cascade, Outcome
@@ -64,10 +65,26 @@ def plan_among(lake: Lake, question: Question, files: Array) -> ScanPlan:
     return _planned(lake, question, ask)
 
 
+class RowTest(Protocol):
+    """A test of rows that takes the place of a predicate."""
+
+    @property
+    def columns(self) -> tuple[Path, ...]:
+        """Columns that it uses."""
+
+    def mask(self, table: pa.Table) -> Array:
+        """Per row, whether it passes."""
+
+
 def plan_candidates(
-    lake: Lake, node: Node, projection: Projection, options: ScanOptions, files: Array | None = None
+    lake: Lake,
+    node: Node,
+    projection: Projection,
+    options: ScanOptions,
+    files: Array | None = None,
+    test: RowTest | None = None,
 ) -> ScanPlan:
-    """Plan all rows that may match a condition on columns, without a test of rows.
+    """Plan the rows that may match a condition on columns, and that pass a test when they are read.
 
     ``files`` are the numbers of the files to plan; None for all.
     """
@@ -76,8 +93,19 @@ def plan_candidates(
 
     def ask(planner: _Planner) -> ScanPlan:
         planner.ledger.start()
-        pruned = planner.snapshot.prune_files(node, planner.ledger, strict=options.strict)
+        coverage = planner.coverage
+        if coverage is not None and coverage.small and not len(coverage.unknown):
+            # The bounds of all pages are in memory, and tell more than those of manifests.
+            pruned = PrunedFiles(np.arange(len(lake.pinned.entries)), per_file=True)
+        else:
+            pruned = planner.snapshot.prune_files(node, planner.ledger, strict=options.strict)
         plan = planner.tasks_of(compiled, pruned if files is None else pruned.among(files))
+        if test is not None:
+            # The condition can be weaker than the test, so it proves nothing.
+            tested = tuple(replace(task, proven=_none(task.rows.total)) for task in plan.tasks)
+            plan = plan.changed(tasks=tested)
+            plan.__dict__["filter"] = test
+            return plan
         tasks = [task if task.deleted else replace(task, proven=task.rows) for task in plan.tasks]
         return plan.changed(predicate=None, tasks=tuple(tasks))
 

@@ -184,8 +184,7 @@ class Keys:
         stored = storage_type(type)
         conversions: tuple[Callable[[], pa.Array], ...] = (
             lambda: pa.array(values, stored),
-            # Text of dates, numbers and others; that of UUIDs is parsed with the other columns.
-            lambda: pa.array(values, pa.string()).cast(pa.string() if stored is not type else stored),
+            # Of a type that can be cast: text of dates, numbers and UUIDs, or numbers of another width.
             lambda: pa.array(values),
         )
         for convert in conversions:
@@ -205,8 +204,8 @@ class Keys:
         if column.type.equals(field.type):
             return column
         try:
-            if is_text(column.type) and not is_text(field.type):
-                # Text of UUIDs is parsed, that of other types is not converted.
+            if is_text(column.type) and isinstance(field.type, pa.BaseExtensionType):
+                # No Arrow kernel parses UUIDs.
                 batches = pa.table({field.name: column.combine_chunks()}).to_batches()
                 return pa.chunked_array(
                     [fit(one, pa.schema([field]), self.table).column(0) for one in batches], field.type

@@ -20,7 +20,7 @@ from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, after_bytes
 from skipstone.core.evidence import Array
 from skipstone.core.filter import settle
-from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf
+from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf, Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.predicate.tree import Predicate
@@ -35,7 +35,6 @@ from skipstone.table.keys import Keys, KeySet
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Table
-    from skipstone.table.overlay import OverlayTable
 
 # Up to this many distinct byte strings of a column are judged one by one; more are covered by ranges.
 _VALUES: Final = 16_384
@@ -93,7 +92,7 @@ class Located:
 
 
 def locate(
-    table: Table | OverlayTable,
+    table: Table,
     keys: pa.Table,
     only: Collection[str] | None = None,
     *,
@@ -108,10 +107,8 @@ def locate(
         options: Options of the scan.
     """
     wanted = Keys.of(table)
-    leaves = [_condition(field, keys.column(field.name)) for field in wanted.schema]
-    node = leaves[0] if len(leaves) == 1 else AndNode(tuple(leaves))
     projection = Projection.of(table.schema, [(name,) for name in wanted.names])
-    plan = plan_candidates(table, node, projection, options, _numbers(table, only))
+    plan = plan_candidates(table, key_condition(wanted, keys), projection, options, _numbers(table, only))
     work = Work(plan)
     codes = KeySet(wanted.encode(keys))
 
@@ -148,7 +145,7 @@ def locate_where(
     return replace(located, keys=np.arange(len(located)))
 
 
-def _numbers(table: Table | OverlayTable, only: Collection[str] | None) -> Array | None:
+def _numbers(table: Table, only: Collection[str] | None) -> Array | None:
     """Numbers of the data files with these paths; None for all."""
     if only is None:
         return None
@@ -183,6 +180,12 @@ def _located(work: Work, search: Callable[[Piece], tuple[Array, Array, Array]]) 
     order = np.lexsort((positions, files))
     # The rows match, so they need no test when they are read.
     return Located(keys[order], files[order], positions[order], plan.changed(predicate=None))
+
+
+def key_condition(known: Keys, keys: pa.Table) -> Node:
+    """The condition that each key column has one of the values of some keys."""
+    leaves = [_condition(field, keys.column(field.name)) for field in known.schema]
+    return leaves[0] if len(leaves) == 1 else AndNode(tuple(leaves))
 
 
 def _condition(field: pa.Field, column: pa.ChunkedArray) -> Leaf:

@@ -37,7 +37,6 @@ from skipstone.store.store import IN_MEMORY, ListedFile
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-    from skipstone.iceberg.inventory import Inventory
     from skipstone.iceberg.table import TableSnapshot
     from skipstone.typing import SnapshotLike
 
@@ -118,7 +117,7 @@ def overlay(
 class OverlayTable(Lake):
     """A table's snapshot with uncommitted changes; [overlay][skipstone.table.overlay.overlay] makes it."""
 
-    _internal = Lake._internal | {"base", "iceberg_schema", "inventory"}
+    _internal = Lake._internal | {"base", "iceberg_schema"}
 
     def __init__(self, base: Table, hidden: Mapping[str, RowSet], layers: Sequence[Layer], name: str) -> None:
         self.base = base
@@ -130,18 +129,13 @@ class OverlayTable(Lake):
 
     @property
     def name(self) -> str:
-        """Name of the table."""
+        """The table's name."""
         return self.base.name
 
     @property
     def iceberg_schema(self) -> Schema:
         """The schema of the snapshot with its field ids."""
         return self.base.iceberg_schema
-
-    @property
-    def inventory(self) -> Inventory:
-        """The data files of the snapshot."""
-        return self.base.inventory
 
     def at(self, snapshot: SnapshotLike) -> Table:
         """Return the table at another snapshot, without the changes."""
