@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,6 +169,11 @@ class TableSnapshot:
     def at(self, snapshot: SnapshotLike) -> TableSnapshot:
         """The table as it was at another snapshot."""
         return TableSnapshot(self.metadata, self._origin, self._options, snapshot)
+
+    def detached(self) -> TableSnapshot:
+        """The same snapshot with a pyiceberg table of its own, which another thread can refresh."""
+        origin = replace(self._origin, table=copy.copy(self.table))
+        return TableSnapshot(self.metadata, origin, self._options, self._reference)
 
     def use(self, records: IndexRecords) -> None:
         """Take manifest entries from an index where it has them."""

@@ -43,7 +43,11 @@ if TYPE_CHECKING:
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
     from skipstone.table.changes import TableChanges
+    from skipstone.table.overlay import OverlayTable
     from skipstone.table.report import WriteReport
+    from skipstone.table.tail.status import TailStatus
+    from skipstone.table.tail.wal import SyncPolicy
+    from skipstone.table.tail.writer import TailWriter
     from skipstone.typing import (
         DataLike,
         EngineLike,
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
         PredicateLike,
         SnapshotLike,
         StorageOptions,
+        StrPath,
     )
 
 _SURVEYS = 4
@@ -269,7 +274,7 @@ class Lake(PublicNames):
             >>> lake.scan(order_by="amount desc", limit=2, threads=1).to_arrow()["amount"].to_pylist()
             [99.9, 99.8]
         """
-        lake = self if snapshot is None else self.at(snapshot)
+        lake = self._current() if snapshot is None else self.at(snapshot)
         chosen = scan_options(
             options,
             skipping,
@@ -287,6 +292,10 @@ class Lake(PublicNames):
             checksums,
         )
         return Scan(lake, where, columns, limit, order_by, chosen)
+
+    def _current(self) -> Lake:
+        """What scans read: this lake, or a table with its unflushed writes."""
+        return self
 
     def head(self, n: int = 10) -> pa.Table:
         """Return the first rows as an Arrow table.
@@ -386,9 +395,11 @@ class Table(Lake):
     """
 
     _internal = (Lake._internal - {"at"}) | {
-        *("delete_inventory", "file_facts", "following", "inventory", "keep_manifests")
+        *("attach", "delete_inventory", "detached", "file_facts", "flush_tail", "following"),
+        *("inventory", "keep_manifests", "move_to", "without_tail"),
     }
     pinned: TableSnapshot
+    _tail: TailWriter | None = None
 
     def __init__(
         self,
@@ -457,6 +468,9 @@ class Table(Lake):
         return self.pinned.snapshots()
 
     def _metadata_rows(self) -> int | None:
+        current = self._current()
+        if not isinstance(current, Table):
+            return current._metadata_rows()
         summary = next((one.summary for one in self.snapshots() if one.id == self.snapshot), {})
         rows = summary.get("total-records", "0" if self.snapshot is None else "")
         undeleted = self.snapshot is None or summary.get("total-delete-files") == "0"
@@ -830,7 +844,7 @@ class Table(Lake):
         """
         from skipstone.table.get import get
 
-        return get(self, key, columns)
+        return get(self._current(), key, columns)
 
     def get_many(self, keys: KeysLike, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of keys of a keyed table, in the order of the keys.
@@ -847,7 +861,7 @@ class Table(Lake):
         """
         from skipstone.table.get import get_many
 
-        return get_many(self, keys, columns)
+        return get_many(self._current(), keys, columns)
 
     def changes(self, start: SnapshotLike | None = None, end: SnapshotLike | None = None) -> TableChanges:
         """Return the rows that differ between two snapshots of a keyed table, by key.
@@ -921,6 +935,97 @@ class Table(Lake):
     def following(self, current: IcebergTable) -> Table:
         """The table in a newer state, with the same options and index."""
         return _restored(type(self), self.pinned.following(current), self._index_root)
+
+    # -- the tail ----------------------------------------------------------------------------
+
+    def writer(
+        self,
+        *,
+        sync: SyncPolicy = "every",
+        flush_rows: int = 100_000,
+        flush_bytes: int = 64 << 20,
+        flush_seconds: float | None = 60.0,
+        memory: int = 256 << 20,
+        wal: StrPath | None = None,
+    ) -> TailWriter:
+        """Open the writer of a keyed table's tail, for small and frequent writes.
+
+        Rows are acknowledged when they are in a write-ahead log, scans of this table object see them at once,
+        and flushes commit many of them as one snapshot. Rows that an earlier process left in the log are
+        recovered, each exactly once. A table has one such writer at a time.
+
+        The table object moves to the current snapshot, and on with every flush. Its other writes (``upsert``,
+        ``transaction`` ...) flush the tail first.
+
+        Args:
+            sync: When rows are safe from a power failure: ``"every"`` before the call that wrote them returns
+                (calls of several threads share a sync), ``"interval"`` within 0.1 seconds, ``"off"`` when the
+                system writes them. In all cases they survive the end of the process.
+            flush_rows: Rows to collect before they are flushed in the background.
+            flush_bytes: Bytes to collect before they are flushed.
+            flush_seconds: Age of the oldest row at which all are flushed; None for any age.
+            memory: Bytes of unflushed rows; a write that would exceed them waits for a flush.
+            wal: A local directory for the write-ahead log, outside the table. It is recorded in the table, so
+                that later writers use it, too. By default ``.skipstone-tail`` beside a local table.
+
+        Raises:
+            ConflictError: If another process, or another writer of this one, has the table's tail.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> writer = table.writer(sync="interval")
+            >>> writer.upsert(pa.table({"id": [3, 4], "v": [31, 40]})), writer.delete(keys=[1, 2])
+            (2, 2)
+            >>> table.scan().to_arrow().to_pylist(), len(table.snapshots())
+            ([{'id': 3, 'v': 31}, {'id': 4, 'v': 40}], 1)
+            >>> writer.close()
+            >>> table.scan().count(), len(table.snapshots())
+            (2, 2)
+        """
+        from skipstone.table.tail.writer import Limits, open_writer
+
+        limits = Limits(flush_rows, flush_bytes, flush_seconds, memory)
+        return open_writer(self, sync=sync, limits=limits, wal=wal)
+
+    def tail_status(self) -> TailStatus:
+        """Return what a keyed table's tail has that is not flushed, and which process writes to it.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> status = sk.open("db.accounts", catalog="warehouse").tail_status()
+            >>> status.calls, status.open
+            (0, False)
+        """
+        from skipstone.table.tail.status import tail_status
+
+        return tail_status(self)
+
+    def _current(self) -> Table | OverlayTable:
+        return self if self._tail is None else self._tail.current()
+
+    def flush_tail(self) -> None:
+        """Flush the tail before another write of this object, which is then the later one."""
+        if self._tail is not None:
+            self._tail.flush()
+
+    def attach(self, tail: TailWriter | None) -> None:
+        """Let scans see the unflushed rows of a writer; None ends it."""
+        self._tail = tail
+
+    def move_to(self, snapshot: TableSnapshot) -> None:
+        """Replace the snapshot."""
+        self.index.pin(snapshot)
+        self._keep(snapshot)
+
+    def without_tail(self) -> Table:
+        """A table at the same snapshot that nobody moves on, and whose scans see nothing else."""
+        return _restored(type(self), self.pinned, self._index_root, self.index.changed)
+
+    def detached(self) -> Table:
+        """A table at the same snapshot that another thread can refresh and write to."""
+        return _restored(type(self), self.pinned.detached(), self._index_root)
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
         """Manifest facts of a column per file."""

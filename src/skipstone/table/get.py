@@ -21,18 +21,19 @@ from skipstone.table.locate import key_condition
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Table
+    from skipstone.table.overlay import OverlayTable
     from skipstone.typing import KeysLike
 
 _KEYS: Final = "keys of the table"
 
 
-def get(table: Table, key: KeysLike, columns: Sequence[str] | None) -> dict[str, Any] | None:
+def get(table: Table | OverlayTable, key: KeysLike, columns: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the row of a key; None if there is none."""
     rows = get_many(table, key, columns)
     return rows.to_pylist()[0] if len(rows) else None
 
 
-def get_many(table: Table, keys: KeysLike, columns: Sequence[str] | None) -> pa.Table:
+def get_many(table: Table | OverlayTable, keys: KeysLike, columns: Sequence[str] | None) -> pa.Table:
     """Return the rows of keys, in the order of the keys; keys without a row are left out."""
     known: Keys = table.plans.get_or_make(_KEYS, lambda: (Keys.of(table), 1))
     wanted = known.parse(keys)

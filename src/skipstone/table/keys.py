@@ -25,6 +25,7 @@ from skipstone.write.rows import is_of
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Table
+    from skipstone.table.overlay import OverlayTable
     from skipstone.typing import KeysLike
 
 # The end of a string inside a key, and a zero byte in the string, so that codes sort like keys.
@@ -44,7 +45,7 @@ class Keys:
     """Names and types of the key columns."""
 
     @classmethod
-    def of(cls, table: Table) -> Keys:
+    def of(cls, table: Table | OverlayTable) -> Keys:
         """Return the key of a table; raise an error if it has none."""
         iceberg, schema = table.iceberg_schema, table.schema
         names = [iceberg.find_column_name(number) for number in iceberg.identifier_field_ids]

@@ -102,6 +102,7 @@ class Commit:
         """Find the rows, write the files, and commit them."""
         table = self.table
         check_current(table)
+        table.flush_tail()
         check_unique(table)
         if self._is_repeated(table.table):
             self._discard(self.change.files)

@@ -1,4 +1,4 @@
-"""Views of writes to keyed tables, and of changes between snapshots.
+"""Views of writes to keyed tables, of changes between snapshots, and of tails.
 
 10,000 rows updated, 12 inserted
 db.events: upsert committed as snapshot 42; located in 31 ms, written in 80 ms, committed in 20 ms
@@ -11,6 +11,7 @@ from skipstone.report.units import count, duration, phrase, plural, size, some
 from skipstone.scan.row_view import row_table
 from skipstone.table.changes import TableChanges
 from skipstone.table.report import WriteReport
+from skipstone.table.tail.status import TailStatus
 
 _SHOWN = 20
 
@@ -69,4 +70,29 @@ def changes_tree(changes: TableChanges) -> ReportNode:
     notes = (f"… {plural(more, 'more row')}",) if more > 0 else ()
     return ReportNode(
         body=(head, Text(between, "dim"), row_table(changes.to_arrow().slice(0, _SHOWN), notes=notes))
+    )
+
+
+def tail_tree(status: TailStatus) -> ReportNode:
+    """Unflushed calls and rows, the log, and its writer."""
+    head = "nothing to flush"
+    if status.calls:
+        what = phrase(some(status.rows, "row"), some(status.deletes, "deleted key"), by=", ")
+        head = f"{what} in {plural(status.calls, 'unflushed call')}"
+    numbers = f"{count(status.floor + 1)} to {count(status.last)}"
+    log = f"{plural(status.segments, 'file')}, {size(status.size)}, calls {numbers}"
+    writer = f"{status.holder}, open" if status.open else f"closed; the last one was {status.holder}"
+    return ReportNode(
+        body=(
+            Text(head, "bold"),
+            Facts(
+                (
+                    ("table", status.table),
+                    ("directory", status.path),
+                    ("log", log if status.calls else ""),
+                    ("writer", writer if status.holder is not None else ""),
+                    ("torn", f"{plural(status.torn, 'byte')} of an unfinished call" if status.torn else ""),
+                )
+            ),
+        )
     )

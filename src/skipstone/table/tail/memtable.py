@@ -25,7 +25,7 @@ _GROWTH: Final = 4
 """Each part of a memtable is at least this many times larger than the next."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Versions:
     """The last version of each of some keys, oldest first."""
 
