@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from skipstone.store.retry import RetryPolicy
     from skipstone.table.changes import TableChanges
     from skipstone.table.report import WriteReport
+    from skipstone.table.transaction import Transaction
     from skipstone.tables import Catalog
     from skipstone.write.job import ingest
     from skipstone.write.report import IngestReport, PipelineReport
@@ -149,6 +150,7 @@ __all__ = [
     "Table",
     "TableChanges",
     "Trace",
+    "Transaction",
     "TypeMismatchError",
     "UnknownColumnError",
     "UsageError",

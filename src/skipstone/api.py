@@ -290,6 +290,7 @@ _HOMES = {
     "store.retry": ("RetryPolicy",),
     "table.changes": ("TableChanges",),
     "table.report": ("WriteReport",),
+    "table.transaction": ("Transaction",),
     "tables": ("Catalog",),
     "write.job": ("ingest",),
     "write.report": ("IngestReport", "PipelineReport"),
