@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from skipstone.store.retry import RetryPolicy
     from skipstone.table.changes import TableChanges
     from skipstone.table.report import WriteReport
+    from skipstone.table.tail.status import TailStatus
+    from skipstone.table.tail.writer import TailWriter
     from skipstone.tables import Catalog
     from skipstone.write.job import ingest
     from skipstone.write.report import IngestReport, PipelineReport
@@ -148,6 +150,8 @@ __all__ = [
     "SnapshotInfo",
     "Table",
     "TableChanges",
+    "TailStatus",
+    "TailWriter",
     "Trace",
     "TypeMismatchError",
     "UnknownColumnError",
