@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from skipstone.store.retry import RetryPolicy
     from skipstone.table.changes import TableChanges
     from skipstone.table.report import WriteReport
+    from skipstone.table.tail.status import TailStatus
+    from skipstone.table.tail.writer import TailWriter
     from skipstone.table.transaction import Transaction
     from skipstone.tables import Catalog
     from skipstone.write.job import ingest
@@ -149,6 +151,8 @@ __all__ = [
     "SnapshotInfo",
     "Table",
     "TableChanges",
+    "TailStatus",
+    "TailWriter",
     "Trace",
     "Transaction",
     "TypeMismatchError",

@@ -290,6 +290,8 @@ _HOMES = {
     "store.retry": ("RetryPolicy",),
     "table.changes": ("TableChanges",),
     "table.report": ("WriteReport",),
+    "table.tail.status": ("TailStatus",),
+    "table.tail.writer": ("TailWriter",),
     "table.transaction": ("Transaction",),
     "tables": ("Catalog",),
     "write.job": ("ingest",),

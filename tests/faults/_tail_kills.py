@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 import skipstone as sk
 import skipstone.table.tail.writer
-import skipstone.tables  # noqa: F401  (forks need not load them)
+import skipstone.tables
 
 TABLE = "db.t"
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})

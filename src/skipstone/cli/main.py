@@ -29,6 +29,7 @@ COMMANDS = {
     "merge": "keyed",
     "get": "keyed",
     "changes": "keyed",
+    "tail": "tail",
     "tables": "tables",
     "snapshots": "tables",
     "index": "index",

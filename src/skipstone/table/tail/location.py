@@ -78,7 +78,8 @@ def claim(table: IcebergTable, name: str, wal: StrPath | None) -> Lease:
     try:
         recorded = metadata.properties.get(ID)
         if recorded is not None and tail_root(metadata) == str(Path(store.uri).parent):
-            _check_id(recorded, lease)
+            if recorded != lease.state.id:
+                raise _elsewhere(lease.store)
         elif wal is not None and root != tail_root(metadata):
             _record(table, name, {WAL: root, ID: lease.state.id})
     except BaseException:
@@ -101,16 +102,12 @@ def _check_left(store: LocalStore, metadata: TableMetadata, name: str) -> None:
     state = read_state(store)
     if is_held(store):
         raise ConflictError(f"{name} already has a tail writer", path=store.uri, hint="close it first")
-    if state is None and ID in metadata.properties:
+    recorded = metadata.properties.get(ID)
+    if recorded is not None and (state is None or state.id != recorded):
         raise _elsewhere(store)
     if state is not None and inspect_log(Path(store.uri), state, metadata).frames:
         hint = "open the writer without wal=, flush it and close it"
         raise ConflictError("tail has unflushed rows in another directory", path=store.uri, hint=hint)
-
-
-def _check_id(recorded: str, lease: Lease) -> None:
-    if recorded != lease.state.id:
-        raise _elsewhere(lease.store)
 
 
 def _elsewhere(store: LocalStore) -> ConflictError:
