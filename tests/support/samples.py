@@ -41,9 +41,15 @@ SAMPLES = {
     "compactions": Sample(16, 1 / 25),
     "upkeep": Sample(4, 1 / 60),
     "upkeep races": Sample(4, 1 / 60),
+    # tests/table
+    "overlays": Sample(12, 0.03),
+    "aggregates of overlays": Sample(4, 0.008),
+    "transactions": Sample(3, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
+    "keyed model": Sample(4, 0.1),
+    "killed tails": Sample(14, 0.03),
     "damaged aggregates": Sample(15, 1 / 36),
     "damaged index": Sample(54, 1 / 6),
     "damaged tables": Sample(20, 1 / 50),
