@@ -28,7 +28,7 @@ CONTENDERS = {
     "skipstone, imported and opened": "import skipstone as sk\nsk.open(lake)\nprint(1000)",
     "skipstone, asked": "import skipstone as sk\nprint(sk.open(lake).scan('a < 1000').count())",
     "skipstone count": (
-        "import sys\nfrom skipstone.cli.main import run\n"
+        "import sys\nfrom skipstone.cli.start import run\n"
         "sys.argv = ['skipstone', 'count', lake, '--where', 'a < 1000']\nrun()"
     ),
     "duckdb": (

@@ -38,6 +38,7 @@ PAGES = (
     ),
     *(f"docs/{name}.md" for name in ("iceberg", "ingest", "spark", "troubleshooting")),
 )
+TABLE_PAGES = ("docs/iceberg.md", "docs/compaction.md", "docs/maintenance.md")
 CALLS = {
     "iceberg": [
         "sk.catalog('warehouse/')",
@@ -72,11 +73,14 @@ class Stage:
 
 STAGES = (
     Stage("base", pages=PAGES),
-    Stage("iceberg", "iceberg", pages=("README.md", "docs/iceberg.md", "docs/cli.md")),
+    Stage("iceberg", "iceberg", pages=("README.md", *TABLE_PAGES, "docs/cli.md")),
     Stage(
         "engines",
         "engines",
-        pages=("docs/start.md", "docs/lakes.md", "docs/predicates.md", "docs/aggregates.md"),
+        pages=(
+            "docs/start.md",
+            *(f"docs/{name}.md" for name in ("lakes", "predicates", "aggregates", "engines")),
+        ),
     ),
     Stage("s3", "iceberg", ("moto[server]",), ("docs/minio.md",)),
     Stage("spark", "spark", pages=("docs/ingest.md", "docs/spark.md", "docs/cli.md", "docs/indexes.md")),
@@ -234,7 +238,7 @@ def _prepare(page: str, extras: Sequence[str], work: Path) -> tuple[dict[str, An
         return {}, ""
     docs.write_events(work)
     names = docs.namespace(work)
-    if "iceberg" in extras and page in ("docs/iceberg.md", "docs/cli.md"):
+    if "iceberg" in extras and page in (*TABLE_PAGES, "docs/cli.md"):
         docs.write_table()
     if "spark" in extras and page == "docs/ingest.md":
         import skipstone as sk

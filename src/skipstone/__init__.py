@@ -33,6 +33,17 @@ if TYPE_CHECKING:
     )
     from skipstone.aggregate.members import Members, members
     from skipstone.api import catalog, open, read_metadata, register, spark  # noqa: A004
+    from skipstone.compact.maintenance import Maintenance, MaintenanceReport, MaintenanceTask
+    from skipstone.compact.options import CompactionOptions
+    from skipstone.compact.plan import (
+        CompactionPlan,
+        CompactionPlanner,
+        CompactionPlanning,
+        FileGroup,
+        PlannedFile,
+        SkippedGroup,
+    )
+    from skipstone.compact.run import CompactionReport, GroupFailure
     from skipstone.core.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
     from skipstone.core.ir import Compiled, Diagnostic
     from skipstone.core.judge import Verdict
@@ -61,6 +72,7 @@ if TYPE_CHECKING:
     )
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.index.advise.advice import Advice
+    from skipstone.index.advise.layout import ColumnLayout, LakeLayout
     from skipstone.index.index import LakeIndex
     from skipstone.index.results import IndexReport, IndexStatus
     from skipstone.lake.snapshot import FileEntry
@@ -97,7 +109,13 @@ __all__ = [
     "ChangedFileError",
     "ColumnDomain",
     "ColumnHandle",
+    "ColumnLayout",
     "ColumnStatistics",
+    "CompactionOptions",
+    "CompactionPlan",
+    "CompactionPlanner",
+    "CompactionPlanning",
+    "CompactionReport",
     "Compiled",
     "ConflictError",
     "CorruptFileError",
@@ -109,14 +127,20 @@ __all__ = [
     "Expr",
     "FileEntry",
     "FileError",
+    "FileGroup",
     "FilterStats",
+    "GroupFailure",
     "IndexReport",
     "IndexStatus",
     "IngestReport",
     "JobError",
     "Lake",
     "LakeIndex",
+    "LakeLayout",
     "LakeStatistics",
+    "Maintenance",
+    "MaintenanceReport",
+    "MaintenanceTask",
     "Marker",
     "Members",
     "MissingFileError",
@@ -125,6 +149,7 @@ __all__ = [
     "ParquetMetadata",
     "ParseError",
     "PipelineReport",
+    "PlannedFile",
     "Predicate",
     "PredicateError",
     "PruneOptions",
@@ -140,6 +165,7 @@ __all__ = [
     "ScanPlan",
     "ScanTrace",
     "SchemaError",
+    "SkippedGroup",
     "SkipstoneError",
     "SnapshotInfo",
     "Table",

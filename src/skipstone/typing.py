@@ -52,6 +52,7 @@ __all__ = [
     "ArrowStream",
     "CatalogLike",
     "ClusterOrder",
+    "CompactionStrategy",
     "Compression",
     "DataLike",
     "Dialect",
@@ -59,6 +60,7 @@ __all__ = [
     "GroupByLike",
     "IdSet",
     "IngestProgress",
+    "JobOrder",
     "MembersLike",
     "OrderLike",
     "PredicateLike",
@@ -183,6 +185,12 @@ ClusterOrder: TypeAlias = Literal["sort", "zorder", "hilbert"]
 
 Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "brotli", "none"]
 """The codec of Parquet files."""
+
+CompactionStrategy: TypeAlias = Literal["binpack", "sort", "zorder", "hilbert"]
+"""What a compaction does with the order of rows: keep it, or order each group by columns."""
+
+JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
+"""The order in which a compaction rewrites groups of files."""
 
 ReportFormat: TypeAlias = Literal["text", "json", "html"]
 """The format of a report."""

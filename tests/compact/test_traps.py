@@ -307,8 +307,8 @@ def test_files_that_are_gone_conflict(tmp_path: Path) -> None:
     writer.refresh()
     writer.compact(planned(writer), engine="local")
     files = data_paths(tmp_path)
-    report = table.compact(plan, engine="local")
-    assert (report.rewritten_again, report.groups, report.snapshots) == (2, 0, ())
+    with pytest.raises(ConflictError, match="are no longer in the table"):
+        table.compact(plan, engine="local")
     assert ids_of(table) == [n for n in range(30) if n != 5]
     # Nothing of it stays behind.
     assert data_paths(tmp_path) == files
@@ -348,7 +348,7 @@ def test_a_plan_of_a_lost_snapshot_is_refused(tmp_path: Path) -> None:
         table.compact(plan, engine="local")
     assert ids_of(table) == list(range(10))
     lost = dataclasses.replace(plan, snapshot=77)
-    with pytest.raises(ConflictError, match="snapshot 77, on which the plan was made, has expired"):
+    with pytest.raises(ConflictError, match="snapshot 77 of the plan has expired"):
         table.compact(lost, engine="local")
     stranger = dataclasses.replace(plan, uuid="another")
     with pytest.raises(UsageError, match=r"plan belongs to table db\.t"):

@@ -55,7 +55,14 @@ def evolved(root: Path) -> sk.Table:
 # -- a killed process ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["before_commit", "after_commit", "0", "3", "9"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "after_commit",
+        "3",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("before_commit", "0", "9")),
+    ],
+)
 def test_a_kill_leaves_a_table_and_orphans(tmp_path: Path, when: str) -> None:
     table = evolved(tmp_path)
     rows_before, disk = all_rows(table), on_disk(table)

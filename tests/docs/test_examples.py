@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import skipstone as sk
-from tests.support.examples import ON_SPARK, examples, modules, run, write_lake
+from tests.support.examples import ON_SPARK, examples, modules, restore_table, run, write_lake
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,20 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+COMPACTING = ("skipstone.compact.", "skipstone.scan.lake")
+"""Modules whose examples change the table, so that they get one of their own."""
+
+
 @pytest.mark.parametrize("module", modules())
-def test_examples_run(module: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(module: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if module.startswith(COMPACTING):
+        write_lake(tmp_path)
+        lake = tmp_path
     monkeypatch.chdir(lake)
     monkeypatch.setenv("SKIPSTONE_ENGINE", "local")
     for test in examples(module, spark=False):
         run(test)
+        restore_table(lake)
 
 
 ERRORS = {name for name in sk.__all__ if name.endswith("Error")} - {"SkipstoneError"}
@@ -58,6 +66,7 @@ FUNCTIONS = [
     *(getattr(sk, name) for name in sk.__all__ if inspect.isfunction(getattr(sk, name))),
     sk.Lake.scan,
     sk.Lake.statistics,
+    sk.Lake.layout,
     sk.Lake.files_to_query,
     sk.Scan.explain,
     sk.Scan.count,
@@ -71,6 +80,12 @@ FUNCTIONS = [
     sk.Catalog.create_table,
     sk.Table.at,
     sk.Table.plan_files,
+    sk.Table.plan_compaction,
+    sk.Table.compact,
+    sk.Table.maintenance,
+    sk.Table.maintain,
+    sk.CompactionPlan.explain,
+    sk.CompactionPlanner.of,
     sk.Aggregation.explain,
 ]
 

@@ -36,7 +36,10 @@ PAGES = {
     "docs/pruning.md": 2,
     "docs/aggregates.md": 8,
     "docs/indexes.md": 4,
+    "docs/compaction.md": 12,
     "docs/iceberg.md": 2,
+    "docs/engines.md": 3,
+    "docs/maintenance.md": 6,
     "docs/troubleshooting.md": 1,
 }
 OWN_LAKE = "docs/start.md"
@@ -57,7 +60,7 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if page != OWN_LAKE:
         write_events(tmp_path)
         names = namespace(tmp_path)
-    if page == "docs/iceberg.md":
+    if page in ("docs/compaction.md", "docs/iceberg.md", "docs/maintenance.md"):
         write_table()
     assert run_page(page, names) == PAGES[page]
 

@@ -111,9 +111,10 @@ def orphans(table: IcebergTable, root: Path) -> set[str]:
     return there - named
 
 
-# Overwriting partitions has all steps of an append.
+# Overwriting by predicate has all steps of the others.
 @pytest.mark.parametrize(
-    "operation", ["partitions", "predicate", pytest.param("append", marks=pytest.mark.slow)]
+    "operation",
+    ["predicate", *(pytest.param(name, marks=pytest.mark.slow) for name in ("append", "partitions"))],
 )
 def test_a_commit_that_is_killed_is_in_or_not(
     operation: str, process: subprocess.Popen[str], tmp_path: Path

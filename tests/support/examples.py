@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +44,15 @@ def write_lake(root: Path) -> None:
         file = root / "events" / f"part-{number}.parquet"
         pq.write_table(table.slice(250 * number, 250), file, max_rows_per_page=50, write_page_index=True)
     sk.catalog(root / "warehouse").create_table("db.events", table.schema).table.append(table)
+    shutil.copytree(root / "warehouse", root / "untouched")
+
+
+def restore_table(root: Path) -> None:
+    """Undo what an example committed to ``warehouse``."""
+    mine, untouched = root / "warehouse", root / "untouched"
+    if (mine / "catalog.db").read_bytes() != (untouched / "catalog.db").read_bytes():
+        shutil.rmtree(mine)
+        shutil.copytree(untouched, mine)
 
 
 def examples(module: str, *, spark: bool) -> Iterator[doctest.DocTest]:

@@ -35,9 +35,11 @@ SAMPLES = {
     "tables": Sample(30, 0.04),
     "tables, name mappings": Sample(12, 1 / 125),
     "tables, partition faults": Sample(8, 1 / 190),
+    # tests/bridge
+    "bridges": Sample(60, 1 / 20),
     # tests/compact
     "compactions": Sample(16, 1 / 25),
-    "upkeep": Sample(6, 1 / 60),
+    "upkeep": Sample(4, 1 / 60),
     "upkeep races": Sample(4, 1 / 60),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,14 @@ def _words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
+@cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
 def _names(path: Path) -> Iterator[tuple[str, str]]:
     yield "module", path.stem
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.ClassDef):
             yield "type", node.name
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in NAMED_FOR_UNITS:
@@ -61,7 +67,7 @@ def _names(path: Path) -> Iterator[tuple[str, str]]:
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Docstrings, messages, help and every other string of a module."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
 
@@ -97,12 +103,11 @@ def test_strings_are_idiomatic() -> None:
 def test_errors_begin_with_their_subject() -> None:
     odd = []
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and re.search(r"(Error|Conflict|Issue)$", ast.unparse(node.func))
-                and node.args
-            ):
+        for node in _nodes(path):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+            if re.search(r"(Error|Conflict|Issue)$", name):
                 text = ast.unparse(node.args[0]).lstrip("f").strip("\"'")
                 if re.match(r"(it|its|they|this|that)\b", text, re.IGNORECASE):
                     odd.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text[:100]}")

@@ -26,6 +26,7 @@ from skipstone.engine.session import memory_hint
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
 from skipstone.store.store import open_root
+from tests.iceberg._maker import Maker
 
 ROWS = 100
 EVENTS = pa.table(
@@ -316,6 +317,12 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         "notes/README.md: file is not Parquet: the last bytes are b'are.' instead of b'PAR1'",
         f"check that the file is complete; {LEAVE_OUT}",
     ),
+    "sk.open('mixed').scan().count()": (
+        lambda: sk.open("mixed").scan().count(),
+        sk.NotParquetError,
+        "mixed/more.csv: file is not Parquet: the last bytes are b'ick\\n' instead of b'PAR1'",
+        f"write the rows to a lake with skipstone ingest; {LEAVE_OUT}",
+    ),
     "lake.scan(order_by='amount down')": (
         lambda: sk.open("events").scan(order_by="amount down").to_arrow(),
         sk.UnknownColumnError,
@@ -411,6 +418,13 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "count events --were x": (2, "unknown option --were; did you mean --where?"),
     "query events --limit ten": (2, "Invalid value for '--limit': must be an integer"),
     "query events --format xlsx": (2, "'xlsx' is not one of 'table', 'csv'"),
+    "compact db.events": (2, "use --catalog to name the catalog of the table"),
+    "compact db.e --catalog w --strategy srt": (2, "'srt' is not one of 'binpack', 'sort', 'zorder'"),
+    "compact db.e --catalog w --target-file-size-bytes big": (2, "invalid size 'big'; use one such as 128MB"),
+    "compact db.e --catalog w --min-input-file 2": (2, "did you mean --min-input-files?"),
+    "compact db.e --catalog w --files": (2, "Invalid value for --files: needs --dry-run"),
+    "compact db.e --catalog w --plan p.json --rewrite-all": (2, "conflicts with --plan, which has its own"),
+    "maintain db.e --catalog w --only compact": (2, "Invalid value for --only: needs --apply"),
     "count evnts": (4, "error: evnts: no such file or directory; hint: did you mean events?"),
     "query events --order-by 'amount down'": (
         3,
@@ -515,6 +529,157 @@ def test_a_snapshot_that_was_dropped(catalog: sk.Catalog, here: Path) -> None:
     assert hint is not None
     assert "branches and tags are main; the last snapshots are " in hint
     assert hint.endswith("snapshots that have expired can't be read")
+
+
+COMPACTIONS: dict[str, tuple[Callable[[sk.Table], object], type[Exception], str, str | None]] = {
+    "table.plan_compaction(strategy='srt')": (
+        lambda table: table.plan_compaction(strategy="srt"),  # type: ignore[arg-type]
+        sk.UsageError,
+        "unknown strategy 'srt'",
+        "did you mean sort?",
+    ),
+    "table.plan_compaction(strategy='sort')": (
+        lambda table: table.plan_compaction(strategy="sort"),
+        sk.UsageError,
+        "db.events: table has no sort order",
+        "name columns in sort_by, or define a sort order for the table",
+    ),
+    "table.plan_compaction(sort_by='user_id')": (
+        lambda table: table.plan_compaction(sort_by="user_id"),
+        sk.UsageError,
+        "sort_by= does not apply to binpack",
+        'use strategy="sort"',
+    ),
+    "table.plan_compaction(strategy='sort', sort_by='usr_id')": (
+        lambda table: table.plan_compaction(strategy="sort", sort_by="usr_id"),
+        sk.UnknownColumnError,
+        "column usr_id: unknown column",
+        "did you mean user_id?",
+    ),
+    "table.plan_compaction(strategy='zorder')": (
+        lambda table: table.plan_compaction(strategy="zorder"),
+        sk.UsageError,
+        "zorder does not support 0 columns",
+        "name one to 8 columns in sort_by",
+    ),
+    "table.plan_compaction('usr_id = 1')": (
+        lambda table: table.plan_compaction("usr_id = 1"),
+        sk.UnknownColumnError,
+        "column usr_id: unknown column",
+        "did you mean user_id?",
+    ),
+    "table.plan_compaction(target_spec_id=9)": (
+        lambda table: table.plan_compaction(target_spec_id=9),
+        sk.UsageError,
+        "db.events: table has no partition spec 9",
+        "use one of 0",
+    ),
+    "table.plan_compaction(target_file_size_bytes='64MB')": (
+        lambda table: table.plan_compaction(target_file_size_bytes="64MB"),  # type: ignore[arg-type]
+        sk.UsageError,
+        "target_file_size_bytes must be an integer of at least 1, got '64MB'",
+        "pass bytes, such as 64 * 2**20",
+    ),
+    "table.plan_compaction(min_file_size_bytes=2**40)": (
+        lambda table: table.plan_compaction(min_file_size_bytes=2**40),
+        sk.UsageError,
+        "min_file_size_bytes must be less than the target 536870912, got 1099511627776",
+        "omit min_file_size_bytes for 75 % of the target",
+    ),
+    "table.plan_compaction(delete_ratio_threshold=30)": (
+        lambda table: table.plan_compaction(delete_ratio_threshold=30),
+        sk.UsageError,
+        "delete_ratio_threshold must be above 0 and at most 1, got 30",
+        "use a fraction such as 0.3",
+    ),
+    "table.plan_compaction(options={'min-input-file': '2'})": (
+        lambda table: table.plan_compaction(options={"min-input-file": "2"}),
+        sk.UsageError,
+        "unknown option 'min-input-file'",
+        "did you mean min-input-files?",
+    ),
+    "table.plan_compaction(options={'rewrite-all': 'yes'})": (
+        lambda table: table.plan_compaction(options={"rewrite-all": "yes"}),
+        sk.UsageError,
+        "rewrite-all must be of type bool, got 'yes'",
+        "write true or false",
+    ),
+    "table.compact('ts > 1')": (
+        lambda table: table.compact("ts > 1"),  # type: ignore[arg-type]
+        sk.UsageError,
+        "can't run a str",
+        "pass the result of table.plan_compaction()",
+    ),
+    "sk.CompactionPlan.from_json('{}')": (
+        lambda _: sk.CompactionPlan.from_json("{}"),
+        sk.CorruptFileError,
+        "compaction plan is damaged: KeyError('layout')",
+        "make a new plan",
+    ),
+    "table.maintain(only='compcat')": (
+        lambda table: table.maintain(only="compcat"),  # type: ignore[arg-type]
+        sk.UsageError,
+        "unknown maintenance task 'compcat'",
+        "did you mean compact?",
+    ),
+    "table.layout('items')": (
+        lambda table: table.layout("items"),
+        sk.UsageError,
+        "column items: list<element: struct<p: int64>> has no order",
+        "use columns or struct fields of numbers, strings or times",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", COMPACTIONS)
+def test_compactions(call: str, catalog: sk.Catalog, here: Path) -> None:
+    act, kind, message, hint = COMPACTIONS[call]
+    assert said(lambda: act(catalog.open("db.events")), here) == (kind, message, hint)
+
+
+def test_compactions_since_an_unknown_snapshot(catalog: sk.Catalog, here: Path) -> None:
+    kind, message, hint = said(lambda: catalog.open("db.events").plan_compaction(since=12345), here)
+    assert (kind, message) == (sk.UsageError, "db.events: unknown snapshot 12345")
+    assert (hint or "").endswith("snapshots that have expired can't be read")
+
+
+def test_plans_that_no_longer_fit(here: Path) -> None:
+    """A plan of another table, of a snapshot that expired, and one that was run already."""
+    catalog = sk.catalog("./plans")
+    for name in ("db.a", "db.b"):
+        catalog.create_table(name, EVENTS.select(["user_id"]).schema).table.append(EVENTS.select(["user_id"]))
+    table = catalog.open("db.a")
+    plan = table.plan_compaction(rewrite_all=True)
+    assert said(lambda: catalog.open("db.b").compact(plan, engine="local"), here) == (
+        sk.UsageError, "db.b: plan belongs to table db.a",
+        "open db.a, or plan the compaction of this table",
+    )  # fmt: skip
+    table.compact(plan, engine="local")
+    problem = f"db.a: files of the plan, made on snapshot {plan.snapshot}, are no longer in the table"
+    assert said(lambda: table.compact(plan, engine="local"), here) == (
+        sk.ConflictError, problem, "make a new plan",
+    )  # fmt: skip
+    table.table.maintenance.expire_snapshots().by_id(plan.snapshot).commit()
+    expired = f"db.a: snapshot {plan.snapshot} of the plan has expired"
+    assert said(lambda: catalog.open("db.a").compact(plan, engine="local"), here) == (
+        sk.ConflictError, expired, "make a new plan",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [
+        (1, "upgrade it: with table.table.transaction() as change: change.upgrade_table_version(2)"),
+        (3, "compact it with the engine that wrote it; Skipstone writes format version 2"),
+    ],
+)
+def test_versions_that_can_not_be_compacted(version: int, hint: str, here: Path, tmp_path: Path) -> None:
+    made = Maker(tmp_path / "table", [("id", "long")], format_version=version)
+    made.append([{"id": 1}])
+    metadata = max(made.metadata_files, key=lambda path: path.stat().st_mtime_ns)
+    kind, message, shown = said(lambda: sk.open(str(metadata)).plan_compaction(), here)  # type: ignore[attr-defined]
+    assert (kind, shown) == (sk.UsageError, hint)
+    assert message.endswith(f"tables of format version {version} can't be compacted")
 
 
 def test_files_that_changed_since_they_were_listed(here: Path) -> None:
@@ -654,6 +819,11 @@ def call_row(call: str) -> str:
     return f"| {code(call)} | {code(message)} | {code(hint)} |\n"
 
 
+def compaction_row(call: str) -> str:
+    _, _, message, hint = COMPACTIONS[call]
+    return f"| {code(call)} | {code(message)} | {code(hint or '')} |\n"
+
+
 def command_row(line: str) -> str:
     return f"| {code(f'skipstone {line}')} | {code(COMMANDS[line][1])} |\n" if len(line) < 200 else ""
 
@@ -663,6 +833,7 @@ def test_the_docs_list_these_messages() -> None:
     rows = [
         *map(condition_row, CONDITIONS),
         *map(call_row, CALLS),
+        *map(compaction_row, COMPACTIONS),
         *map(command_row, COMMANDS),
     ]
     assert [row for row in rows if row not in page] == []

@@ -16,6 +16,7 @@ import pytest
 import skipstone as sk
 from skipstone import api, errors
 from skipstone import typing as sk_typing
+from skipstone.compact.options import JobOrder, Strategy
 from skipstone.parquet.write.layout import CLUSTERS, CODECS
 from skipstone.predicate.sql.types import DIALECTS
 from skipstone.spark.routes import Route
@@ -126,6 +127,8 @@ def test_both_ingests_have_the_same_options() -> None:
 def test_names_of_choices_are_those_that_are_checked() -> None:
     assert get_args(sk_typing.ClusterOrder) == CLUSTERS
     assert get_args(sk_typing.Compression) == CODECS
+    assert sk_typing.CompactionStrategy == Strategy
+    assert sk_typing.JobOrder == JobOrder
     assert get_args(sk_typing.Dialect) == DIALECTS
     assert get_args(sk_typing.SparkRoute) == get_args(Route)
     formats = parameters(sk.ingest_new)["format"].annotation

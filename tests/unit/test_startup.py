@@ -91,3 +91,21 @@ def test_a_question_without_a_text_loads_no_parser(lake: Path) -> None:
     assert len(ours(modules)) <= MOST - 3
     # pyarrow's converter of Python values would load pandas, where it is installed.
     assert not modules & {"sqlglot", "pandas"}
+
+
+def test_a_command_collects_garbage_rarely(lake: Path) -> None:
+    """A process makes many objects that stay: collecting after every 700 would take a tenth of its time."""
+    code = f"""
+        import gc, sys
+        from skipstone.cli.start import run
+        sys.argv = ["skipstone", "count", {str(lake)!r}, "a = 1"]
+        try:
+            run()
+        except SystemExit:
+            print(sum(generation["collections"] for generation in gc.get_stats()))
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    count, collections = done.stdout.split()
+    assert count == "1"
+    assert 0 < int(collections) < 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skipstone.cli.main import run
+from skipstone.cli.start import run
 
 if __name__ == "__main__":
     run()

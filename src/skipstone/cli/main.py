@@ -17,6 +17,7 @@ COMMANDS = {
     "schema": "inspect",
     "head": "query",
     "describe": "inspect",
+    "layout": "layout",
     "query": "query",
     "explain": "explain",
     "count": "query",
@@ -24,6 +25,8 @@ COMMANDS = {
     "verify": "explain",
     "prune": "explain",
     "ingest": "ingest",
+    "compact": "compact",
+    "maintain": "maintain",
     "tables": "tables",
     "snapshots": "tables",
     "index": "index",
@@ -97,7 +100,7 @@ def _options(
 
 
 def run() -> None:
-    """The console script."""
+    """Run the app in a process of its own."""
     output.own_process = True
     for stream in (sys.stdout, sys.stderr):
         _replace_unencodable(stream)

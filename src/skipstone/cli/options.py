@@ -468,7 +468,9 @@ def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
 # The part of a hint about the local engine, for commands that have none.
 _LOCAL = re.compile(r'(; |, or use )?engine="local"( needs \w+( \w+)?)?')
 _ARGUMENT = re.compile(
-    r'\b(engine|route|format|columns|id_column|group_by)=(?:"(\w+)")?|\b(partition_by|cluster_by)\b'
+    r'\b(engine|route|format|columns|id_column|group_by|strategy|location|prefix_mismatch)=(?:"(\w+)")?'
+    r"|\b(partition_by|cluster_by|sort_by|(?:min|max)_file_size_bytes|min_input_files|retain_last|allow_recent)\b"
+    r"(?:=True)?"
 )
 
 

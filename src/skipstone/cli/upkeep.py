@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,13 @@ TableArgument = Annotated[
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")]
+
+
+class Mismatch(enum.StrEnum):
+    """What to do about files named in another way."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
 
 
 @grouped
@@ -90,14 +98,14 @@ def orphans(
         str | None,
         typer.Option("--location", metavar="URI", help="Look only below this directory of the table."),
     ] = None,
-    ignore_mismatch: Annotated[
-        bool,
+    prefix_mismatch: Annotated[
+        Mismatch,
         typer.Option(
-            "--ignore-mismatch",
-            help="Leave files alone that the metadata names with another scheme or authority, instead of "
-            "stopping there.",
+            "--prefix-mismatch",
+            help="If the metadata names files with another scheme or authority: delete nothing (error), or "
+            "leave only these alone (ignore).",
         ),
-    ] = False,
+    ] = Mismatch.ERROR,
     allow_recent: Annotated[
         bool,
         typer.Option(
@@ -118,7 +126,7 @@ def orphans(
             return opened.remove_orphans(
                 older_than=older_than,
                 location=location,
-                prefix_mismatch="ignore" if ignore_mismatch else "error",
+                prefix_mismatch=prefix_mismatch.value,
                 allow_recent=allow_recent,
                 dry_run=dry,
             )

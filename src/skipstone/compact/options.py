@@ -21,7 +21,15 @@ JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "f
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """Options of a compaction; ``table.plan_compaction`` documents them."""
+    """Options of a compaction; ``table.plan_compaction`` documents them.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> options = table.plan_compaction(strategy="hilbert", sort_by=["ts", "event_id"]).options
+        >>> options.strategy, options.min_input_files, options.to_json()["min-input-files"]
+        ('hilbert', 5, 5)
+    """
 
     strategy: Strategy = "binpack"
     sort_by: tuple[str, ...] = ()
@@ -113,7 +121,9 @@ _LEAST: Final = {
 
 def _check_number(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} must be an integer of at least {least}, got {value!r}")
+        problem = f"{name} must be an integer of at least {least}, got {value!r}"
+        hint = "pass bytes, such as 64 * 2**20" if name.endswith("_bytes") else f"omit {name} for its default"
+        raise UsageError(problem, hint=hint)
 
 
 def _java(name: str) -> str:
@@ -151,5 +161,7 @@ def _parse(name: str, kind: str, text: str) -> Any:
         if kind == "float":
             return float(text)
     except (KeyError, ValueError):
-        raise UsageError(f"{name} must be of type {kind.partition(' ')[0]}, got {text!r}") from None
+        hint = {"bool": "write true or false", "float": "write a number such as 0.3"}
+        problem = f"{name} must be of type {kind.partition(' ')[0]}, got {text!r}"
+        raise UsageError(problem, hint=hint.get(kind, "write a number without a unit")) from None
     return tuple(part.strip() for part in text.split(",")) if kind.startswith("tuple") else text

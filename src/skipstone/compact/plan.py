@@ -25,17 +25,19 @@ from skipstone.errors import CorruptFileError, UsageError
 from skipstone.iceberg.deletes.match import PATH_ID, DeleteMatches
 from skipstone.iceberg.manifests.entries import Entries, value_from_json, value_to_json
 from skipstone.iceberg.metadata import ancestors
-from skipstone.iceberg.partitions.values import PartitionKey
+from skipstone.iceberg.partitions.values import PartitionKey, partition_name
 from skipstone.predicate import predicate as to_predicate
-from skipstone.report import Reported
+from skipstone.report import Reported, explanation
 from skipstone.report.trace import FilterStats
 from skipstone.report.units import plural, size
+from skipstone.scan.options import explain_options
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.typing import PredicateLike, SnapshotLike
+    from skipstone.scan.lake import Table
+    from skipstone.typing import PredicateLike, ReportFormat, SnapshotLike
 
 REASONS: Final = ("small", "large", "deletes", "ratio", "unsorted", "spec", "rewrite-all")
 """Why a file is rewritten; the number of a reason is a bit of the column ``reasons``."""
@@ -57,7 +59,15 @@ _FILES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A data file to rewrite."""
+    """A data file to rewrite, and why.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> (file,) = table.plan_compaction(rewrite_all=True).groups[0].files
+        >>> file.rows, file.reasons, file.deletes
+        (1000, ('small', 'rewrite-all'), 0)
+    """
 
     path: str
     bytes: int
@@ -72,7 +82,15 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files of one partition that are rewritten together."""
+    """Files of one partition that are rewritten together.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> group = table.plan_compaction(rewrite_all=True).groups[0]
+        >>> group.id, group.count, group.rows, group.expected_files
+        (0, 1, 1000, 1)
+    """
 
     id: int
     key: PartitionKey | None
@@ -82,6 +100,8 @@ class FileGroup:
     """Delete files that apply to some of the files."""
     table: pa.Table = field(repr=False)
     """The files as columns."""
+    name: str = ""
+    """The partition for people, such as ``ts_day=2026-01-01``."""
 
     @property
     def files(self) -> tuple[PlannedFile, ...]:
@@ -122,12 +142,21 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class SkippedGroup:
-    """Candidates of one partition that are not worth rewriting."""
+    """Candidates of one partition that are not worth rewriting, and why.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> [(group.files, group.reason) for group in table.plan_compaction().skipped]
+        [(1, 'only one file')]
+    """
 
     key: PartitionKey | None
     files: int
     bytes: int
     reason: str
+    name: str = ""
+    """The partition for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +218,38 @@ class CompactionPlan(Reported):
         """Estimated bytes of the new files, before rows are deleted and encoded again."""
         return self.bytes_to_read
 
+    def explain(self, files: bool | ReportFormat = False, format: ReportFormat = "text") -> str:
+        """Describe the groups, why each is rewritten or skipped, and what is read and written.
+
+        Args:
+            files: Also list every file with the reasons why it is rewritten. The only argument can also be a
+                format, as in ``plan.explain("html")``.
+            format: ``"text"``, ``"json"`` or ``"html"``. JSON always lists the files.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse")
+            >>> print(table.plan_compaction(rewrite_all=True).explain(files=True))
+            1 file in 1 group become about 1 file
+            ...
+            group  file           size   rows  deletes  why
+                0  00000-...  ... kB  1,000        0  small, rewrite-all
+            ...
+        """
+        listed, chosen = explain_options(files, format, "files")
+        return explanation(PlanListing(self) if listed else self, chosen, f"Compaction of {self.table}")
+
     # -- JSON ----------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as dicts, lists, strings and numbers; ``from_json`` reads it."""
-        return {**self._document(), "hash": self.hash}
+        totals = {
+            "files": self.files,
+            "expected_files": self.expected_files,
+            "bytes_to_read": self.bytes_to_read,
+            "bytes_to_write": self.bytes_to_write,
+        }
+        return {**self._document(), **totals, "hash": self.hash}
 
     def _document(self) -> dict[str, Any]:
         stats = {name: getattr(self.filter_stats, name) for name in FilterStats.__slots__}
@@ -212,6 +268,7 @@ class CompactionPlan(Reported):
                 {
                     "id": group.id,
                     "partition": _key_to_json(group.key),
+                    "name": group.name,
                     "expected_files": group.expected_files,
                     "delete_files": list(group.delete_files),
                     "files": _files_to_json(group.table),
@@ -221,6 +278,7 @@ class CompactionPlan(Reported):
             "skipped": [
                 {
                     "partition": _key_to_json(one.key),
+                    "name": one.name,
                     "files": one.files,
                     "bytes": one.bytes,
                     "reason": one.reason,
@@ -247,7 +305,13 @@ class CompactionPlan(Reported):
                 options=CompactionOptions.from_json(document["options"]),
                 groups=tuple(_group_from_json(group) for group in document["groups"]),
                 skipped=tuple(
-                    SkippedGroup(_key_from_json(one["partition"]), one["files"], one["bytes"], one["reason"])
+                    SkippedGroup(
+                        _key_from_json(one["partition"]),
+                        one["files"],
+                        one["bytes"],
+                        one["reason"],
+                        one["name"],
+                    )
                     for one in document["skipped"]
                 ),
                 filter_stats=FilterStats(**document["filter_stats"]),
@@ -267,6 +331,19 @@ def _files_to_json(table: pa.Table) -> list[dict[str, Any]]:
     columns = {name: table.column(name).to_pylist() for name in names}
     columns["reasons"] = [list(_reason_names(bits)) for bits in columns["reasons"]]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanListing(Reported):
+    """A plan with a line per file."""
+
+    view: ClassVar[str] = "skipstone.compact.views:files_tree"
+
+    plan: CompactionPlan
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan, which contains the files."""
+        return self.plan.to_json()
 
 
 @cache
@@ -298,6 +375,7 @@ def _group_from_json(data: Mapping[str, Any]) -> FileGroup:
         expected_files=data["expected_files"],
         delete_files=tuple(data["delete_files"]),
         table=pa.Table.from_pylist(rows, schema=_FILES),
+        name=data["name"],
     )
 
 
@@ -306,7 +384,14 @@ def _group_from_json(data: Mapping[str, Any]) -> FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlanning:
-    """A plan, and how its partitions were judged."""
+    """A plan, and how its partitions were judged.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> planner = sk.CompactionPlanner.of(sk.open("db.events", catalog="warehouse"))
+        >>> planner.plan_with_stats().filter_stats.fail_open_files
+        0
+    """
 
     plan: CompactionPlan
     filter_stats: FilterStats
@@ -314,10 +399,17 @@ class CompactionPlanning:
 
 @dataclass(frozen=True, eq=False)
 class CompactionPlanner:
-    """Plans the compaction of one snapshot of a table.
+    """Plans the compaction of one snapshot of a table; ``table.plan_compaction`` does it in one call.
 
     ``strict`` raises an error for a partition that can't be judged; by default its files are included.
     ``since`` limits the plan to files that were added after that snapshot.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> planning = sk.CompactionPlanner.of(table, {"rewrite-all": "true"}).plan_with_stats()
+        >>> planning.plan.files, planning.filter_stats.unevaluable_specs
+        (1, 0)
     """
 
     snapshot: TableSnapshot
@@ -328,6 +420,33 @@ class CompactionPlanner:
     since: SnapshotLike | None = None
     only: frozenset[str] | None = None
     """Paths of the only files to consider; None for all."""
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        options: Mapping[str, str] | None = None,
+        *,
+        where: PredicateLike = None,
+        strict: bool = False,
+        case_sensitive: bool = True,
+        since: SnapshotLike | None = None,
+    ) -> CompactionPlanner:
+        """Return the planner of a table, with options under Iceberg's names, and the table's defaults.
+
+        Args:
+            table: The table, at the snapshot to plan on.
+            options: Such as ``{"min-input-files": "2", "strategy": "sort", "sort-by": "ts"}``.
+            where: Only files in partitions that can match.
+            strict: Raise an error for a partition that can't be judged, instead of including its files.
+            case_sensitive: Whether column names in ``where`` are case-sensitive.
+            since: Only files that were added after this snapshot.
+        """
+        from skipstone.compact.options import parse_java
+        from skipstone.compact.run import resolve_options
+
+        chosen = resolve_options(table, parse_java(options or {}))
+        return cls(table.pinned, chosen, where, strict, case_sensitive, since)
 
     def plan(self) -> CompactionPlan:
         """Return the plan."""
@@ -350,7 +469,7 @@ class CompactionPlanner:
         chosen = np.flatnonzero(reasons)
         codes, files = np.unique(entries.partitions[chosen], return_counts=True)
         stats = judged.filter.stats([entries.keys[code] for code in codes.tolist()], files)
-        packed = _Packing(entries, reasons, matches, options)
+        packed = _Packing(entries, reasons, matches, options, snapshot)
         groups, skipped = packed.groups(chosen)
         head = snapshot.metadata.snapshot_by_id(snapshot.snapshot_id or -1)
         plan = CompactionPlan(
@@ -461,6 +580,15 @@ class _Packing:
     reasons: Array
     matches: DeleteMatches | None
     options: CompactionOptions
+    snapshot: TableSnapshot
+
+    def name(self, key: PartitionKey | None) -> str:
+        """The partition of a group for people, with its spec if the table has several."""
+        if key is None:
+            return "other specs"
+        specs, schema = self.snapshot.specs, self.snapshot.iceberg_schema
+        name = partition_name(key, specs, schema)
+        return f"{name} (spec {key.spec_id})" if len(specs) > 1 else name
 
     def groups(self, chosen: Array) -> tuple[list[FileGroup], list[SkippedGroup]]:
         """Groups worth rewriting, numbered in the order of their partitions, and the others."""
@@ -476,11 +604,12 @@ class _Packing:
             total = int(sizes[stop] - sizes[start])
             problem = "" if enough[stop] > enough[start] else self._problem(stop - start, total)
             if problem:
-                skipped.append(SkippedGroup(key, stop - start, total, problem))
+                skipped.append(SkippedGroup(key, stop - start, total, problem, self.name(key)))
                 continue
             deletes = self._delete_files(chosen[start:stop]) if deleted[start:stop].any() else ()
             expected = output_files(total, self.options)
-            groups.append(FileGroup(len(groups), key, expected, deletes, table.slice(start, stop - start)))
+            part = table.slice(start, stop - start)
+            groups.append(FileGroup(len(groups), key, expected, deletes, part, self.name(key)))
         return groups, skipped
 
     def _ordered(self, chosen: Array) -> tuple[Array, Array]:

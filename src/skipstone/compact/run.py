@@ -29,7 +29,7 @@ from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, check_committable, publish
-from skipstone.iceberg.writing.target import Target, check_version
+from skipstone.iceberg.writing.target import Target
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.report import Reported
 from skipstone.scan.lake import Table, current_table
@@ -51,7 +51,14 @@ _EQUALITY: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GroupFailure:
-    """A group that was not rewritten, and why."""
+    """A group that was not rewritten, and why; only with partial progress do the others go on.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> table = sk.open("db.events", catalog="warehouse")
+        >>> table.compact(table.plan_compaction(rewrite_all=True), engine="local").failures
+        ()
+    """
 
     group: int
     files: int
@@ -148,10 +155,13 @@ def resolve_options(table: Table, options: Mapping[str, Any]) -> CompactionOptio
 
 def check_writable(table: Table) -> None:
     """Refuse format versions that can't be rewritten."""
-    check_version(table.table, table.name)
-    if table.metadata.format_version < 2:
-        problem = "tables of format version 1 can't be compacted"
-        raise UsageError(problem, path=table.name, hint="upgrade the table to format version 2")
+    version = table.metadata.format_version
+    if version == 2:
+        return
+    hint = "compact it with the engine that wrote it; Skipstone writes format version 2"
+    if version < 2:
+        hint = "upgrade it: with table.table.transaction() as change: change.upgrade_table_version(2)"
+    raise UsageError(f"tables of format version {version} can't be compacted", path=table.name, hint=hint)
 
 
 def make_layout(table: IcebergTable, options: CompactionOptions) -> PageLayout:
@@ -184,13 +194,15 @@ def compact(
             f"can't run a {type(plan).__name__}", hint="pass the result of table.plan_compaction()"
         )
     if plan.uuid != str(table.metadata.table_uuid):
-        raise UsageError(f"plan belongs to table {plan.table}", path=table.name, hint="make a new plan")
+        hint = f"open {plan.table}, or plan the compaction of this table"
+        raise UsageError(f"plan belongs to table {plan.table}", path=table.name, hint=hint)
     check_writable(table)
     check_catalog(table.table)
     # Files are read and written with the table's newest schema.
     table.refresh()
     if plan.groups:
         _check_base(plan, table)
+        _check_live(table, plan)
         check_committable(table.table, table.name)
     _, why = choose_engine(engine, master, remote, conf, threads)
     with engine_context(engine, master, remote, conf, threads) as running:
@@ -206,9 +218,17 @@ def compact(
 def _check_base(plan: CompactionPlan, table: Table) -> None:
     """Refuse a plan whose snapshot has expired or was rolled back."""
     if table.metadata.snapshot_by_id(plan.snapshot or -1) is None:
-        problem = f"snapshot {plan.snapshot}, on which the plan was made, has expired"
+        problem = f"snapshot {plan.snapshot} of the plan has expired"
         raise ConflictError(problem, path=table.name, hint="make a new plan")
     check_ancestor(table.table, plan.snapshot, table.metadata.current_snapshot(), table.name)
+
+
+def _check_live(table: Table, plan: CompactionPlan) -> None:
+    """Refuse a plan of which every group has lost a file since."""
+    live = table.inventory.everything[0].paths
+    if not any(pc.all(pc.is_in(group.paths, value_set=live)).as_py() for group in plan.groups):
+        problem = f"files of the plan, made on snapshot {plan.snapshot}, are no longer in the table"
+        raise ConflictError(problem, path=table.name, hint="make a new plan")
 
 
 class _GroupConflictError(ConflictError):

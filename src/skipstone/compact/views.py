@@ -3,20 +3,20 @@
 2 groups of 1,000 files, 512.0 MB → about 4 files
 db.events at snapshot 42: 1,000 of 1,204 files are candidates
 
-group  partition           files     size  new files  why
-0      spec 0 (19723)        600  310.2 MB          2  small 600
+group  partition          files      size  new files  why
+    0  ts_day=2024-01-01    600  310.2 MB          2  small 600
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from skipstone.compact.expire import ExpireReport
 from skipstone.compact.manifests import ManifestsReport
 from skipstone.compact.orphans import OrphansReport
-from skipstone.compact.plan import CompactionPlan, FileGroup, SkippedGroup
+from skipstone.compact.plan import CompactionPlan, FileGroup, PlanListing
 from skipstone.compact.run import CompactionReport
-from skipstone.iceberg.partitions.values import PartitionKey
 from skipstone.report.node import Facts, Items, ReportNode, Text, fields, nbytes, number, table, text
 from skipstone.report.units import count, duration, phrase, plural, size, some
 
@@ -28,7 +28,7 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
     head = "nothing to compact"
     if plan.groups:
         what = f"{plural(plan.files, 'file')} in {plural(len(plan.groups), 'group')}"
-        head = f"{what}, {size(plan.bytes_to_read)}, become about {plural(plan.expected_files, 'file')}"
+        head = f"{what} become about {plural(plan.expected_files, 'file')}"
     matched = f"{count(plan.files_matched)} of {plural(plan.files_considered, 'file')}"
     deletes = len({path for group in plan.groups for path in group.delete_files})
     stats = plan.filter_stats
@@ -41,6 +41,7 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
                     ("filter", plan.where),
                     ("matched", f"{matched} in partitions that can match" if plan.where else ""),
                     ("strategy", _strategy(plan)),
+                    ("work", _work(plan)),
                     ("deletes", some(deletes, "delete file", " applied")),
                     ("not judged", _not_judged(plan)),
                     (
@@ -54,7 +55,7 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
             table(
                 plan.groups,
                 number("group", lambda group: str(group.id)),
-                text("partition", _partition),
+                *fields(text, "partition=name"),
                 *fields(number, "files=count"),
                 *fields(nbytes, "size=bytes"),
                 number("new files", lambda group: group.expected_files),
@@ -63,7 +64,7 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
             ),
             table(
                 plan.skipped,
-                text("skipped partition", _partition),
+                *fields(text, "skipped partition=name"),
                 *fields(number, "files"),
                 *fields(nbytes, "size=bytes"),
                 text("why", lambda one: one.reason, least=24),
@@ -71,6 +72,31 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
             ),
         )
     )
+
+
+def files_tree(listing: PlanListing) -> ReportNode:
+    """The plan, and below it a line per file."""
+    plan = listing.plan
+    tree = plan_tree(plan)
+    root = _common_folder([path for group in plan.groups for path in group.paths.to_pylist()])
+    files = table(
+        [(group, file) for group in plan.groups for file in group.files],
+        number("group", lambda pair: str(pair[0].id)),
+        text("file", lambda pair: pair[1].path[len(root) :], least=24),
+        nbytes("size", lambda pair: pair[1].bytes),
+        number("rows", lambda pair: pair[1].rows, rank=2),
+        number("deletes", lambda pair: pair[1].deletes, rank=1),
+        text("why", lambda pair: ", ".join(pair[1].reasons), least=24),
+        notes=(f"files below {root}",) if root else (),
+    )
+    return dataclasses.replace(tree, body=(*tree.body, files))
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    """The folder of all paths, with a slash at its end."""
+    first, last = min(paths, default=""), max(paths, default="")
+    same = next((at for at, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), None)
+    return first[: first.rfind("/", 0, same) + 1]
 
 
 def report_tree(report: CompactionReport) -> ReportNode:
@@ -115,17 +141,19 @@ def _strategy(plan: CompactionPlan) -> str:
     return f"{options.strategy}{by}{moved}, target {size(options.target_file_size_bytes)}"
 
 
+def _work(plan: CompactionPlan) -> str:
+    if not plan.groups:
+        return ""
+    rows = sum(group.rows for group in plan.groups)
+    return f"reads {size(plan.bytes_to_read)} and writes about as much, {plural(rows, 'row')}"
+
+
 def _not_judged(plan: CompactionPlan) -> str:
     stats = plan.filter_stats
     if not stats.fail_open_partitions:
         return ""
     files = plural(stats.fail_open_files, "candidate")
     return f"{plural(stats.fail_open_partitions, 'partition')} included with {files}"
-
-
-def _partition(group: FileGroup | SkippedGroup) -> str:
-    key: PartitionKey | None = group.key
-    return "other specs" if key is None else str(key)
 
 
 def _reasons(group: FileGroup) -> str:

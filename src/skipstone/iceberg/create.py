@@ -15,6 +15,7 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import (
     BucketTransform,
@@ -128,6 +129,24 @@ def partition_spec(fields: Iterable[str], schema: Schema) -> PartitionSpec:
             )
         made[name] = PartitionField(source, PARTITION_FIELD_ID_START + len(made), transform, name)
     return PartitionSpec(*made.values())
+
+
+def transform_text(transform: Transform[Any, Any], column: str) -> str:
+    """Write a transform of a column as in ``partition_by``.
+
+    >>> transform_text(*parse_transform("bucket(16, id)"))
+    'bucket(16, id)'
+    """
+    name, bracket, size = str(transform).rstrip("]").partition("[")
+    if name == "identity":
+        return column
+    return f"{name}({size}, {column})" if bracket else f"{name}({column})"
+
+
+def partition_texts(metadata: TableMetadata) -> list[str]:
+    """The fields by which new files of a table are partitioned, as in ``partition_by``."""
+    name_of, fields = metadata.schema().find_column_name, metadata.spec().fields
+    return [transform_text(field.transform, name_of(field.source_id) or field.name) for field in fields]
 
 
 def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:

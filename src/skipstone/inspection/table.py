@@ -195,15 +195,16 @@ def _values(table: Table, data: Entries) -> tuple[LakeColumn, ...]:
         if not field.field_type.is_primitive or field.field_id not in data.metric_fields():
             continue
         facts = table.file_facts(data, field.field_id)
-        name, nulls = ".".join(one.path), None if facts.may_null.any() else 0
-        measured = clustering(facts, data.rows)
+        counts = data.metrics(field.field_id).nulls
+        # A zero that isn't trusted, or -1, may be any number.
+        known = not (facts.may_null & (counts <= 0)).any()
         column = LakeColumn(
-            name,
+            ".".join(one.path),
             str(field.field_type),
             field.required,
             overall(facts),
-            nulls,
-            measured,
+            int(counts.clip(0).sum()) if known else None,
+            clustering(facts, data.rows),
             "files",
             bool(facts.may_nan.any()),
         )
@@ -239,16 +240,10 @@ def _names(table: Table) -> dict[int, str]:
     }
 
 
-def _transformed(transform: str, source: str) -> str:
-    """Write a transform as in ``partition_by``: ``day(ts)``, ``bucket(16, id)``."""
-    name, bracket, size = transform.rstrip("]").partition("[")
-    if name == "identity":
-        return source
-    return f"{name}({size}, {source})" if bracket else f"{name}({source})"
-
-
 def _field_text(field: Any, names: Mapping[int, str]) -> str:
-    return _transformed(str(field.transform), names.get(field.source_id, f"field {field.source_id}"))
+    from skipstone.iceberg.create import transform_text
+
+    return transform_text(field.transform, names.get(field.source_id, f"field {field.source_id}"))
 
 
 def _sort_order(table: Table) -> tuple[str, ...]:

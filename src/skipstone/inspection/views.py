@@ -390,7 +390,7 @@ def snapshots_tree(listed: SnapshotList | Sequence[SnapshotInfo]) -> ReportNode:
     snapshots = table(
         listed.snapshots,
         number("snapshot", lambda one: (f"* {one.id}", "kept") if one.current else str(one.id)),
-        TableColumn("committed (UTC)", lambda one: _when(one.at)),
+        TableColumn("committed (UTC)", lambda one: (_when(one.at), "firm")),
         text("operation", lambda one: one.operation, rank=1),
         number("files", lambda one: _change(one, "files"), rank=4, optional=True),
         number("rows", lambda one: _change(one, "rows"), rank=2, optional=True),

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.errors import PredicateError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     OPERATORS,
@@ -44,15 +45,18 @@ T = TypeVar("T")
 Entries = list[tuple[bytes, bytes]]
 
 
-def from_arrow(expr: pc.Expression) -> tree.Predicate:
+def from_arrow(expr: pc.Expression, *, sql: bool = False) -> tree.Predicate:
     """Convert a pyarrow expression to a predicate with the same result for every row.
+
+    With ``sql`` the expression follows the rules of the SQL engine that made it: NaN equals itself and is
+    the largest value, and a list contains NULL with the result NULL.
 
     >>> import pyarrow.compute as pc
     >>> from_arrow(pc.field("x") < 5)
     Predicate("x < 5")
     """
     try:
-        return _condition(decode(expr))
+        return _condition(decode(expr, sql=sql))
     except pa.ArrowNotImplementedError:
         # A column by position or a user-defined function can't be deserialized.
         return tree.Opaque((), None, str(expr))
@@ -72,6 +76,8 @@ class ArrowNode:
     options: pa.Scalar | None = None
     path: tuple[str, ...] = ()
     scalar: pa.Scalar | None = None
+    sql: bool = False
+    """Whether a comparison follows the rules of SQL engines for NaN and NULL."""
 
     def walk(self) -> Iterator[ArrowNode]:
         """This node and every node below it, depth first."""
@@ -94,7 +100,7 @@ class ArrowNode:
         return pc.Expression._deserialize(sink.getvalue())
 
 
-def decode(expr: pc.Expression) -> ArrowNode:
+def decode(expr: pc.Expression, *, sql: bool = False) -> ArrowNode:
     """Decode ``expr``; raises ArrowNotImplementedError for columns by position."""
     reader = pa.ipc.open_file(expr.__reduce__()[1][0])
     batch, entries = reader.get_batch(0), _metadata(reader.schema)
@@ -110,7 +116,8 @@ def decode(expr: pc.Expression) -> ArrowNode:
             args = [n for n in done[first:] if n.options is None or n.name]
             options = next((n.options for n in done[first:] if n.options is not None and not n.name), None)
             del done[first:]
-            done.append(ArrowNode(batch, entries[start : at + 1], value.decode(), tuple(args), options))
+            whole, name = entries[start : at + 1], value.decode()
+            done.append(ArrowNode(batch, whole, name, tuple(args), options, sql=sql))
         elif key == b"nested_field_ref":
             parts = entries[at + 1 : at + 1 + int(value)]
             done.append(ArrowNode(batch, [entries[at], *parts], path=tuple(v.decode() for _, v in parts)))
@@ -168,6 +175,9 @@ def _handler(table: dict[str, Callable[[ArrowNode], T]], node: ArrowNode) -> Cal
 def _opaque(node: ArrowNode) -> tree.Predicate:
     roots = dict.fromkeys(n.path[0] for n in node.walk() if n.path)
     expr = node.expression()
+    if node.sql and any(n.name in _COMPARES and _may_compare_floats(n) for n in node.walk()):
+        problem = f"pyarrow can't evaluate {expr} by the rules of SQL"
+        raise PredicateError(problem, hint='use to_dataset(rules="pyarrow"), or filter in the engine')
     return tree.Opaque(
         tuple(tree.Column((r,)) for r in roots), _ArrowEvaluator(expr), " ".join(str(expr).split())
     )
@@ -202,6 +212,8 @@ def _compare(op: tree.CompareOp, node: ArrowNode) -> tree.Predicate:
         left, right, op = right, left, tree.FLIPPED[op]
     x, y = _value(left), _value(right)
     plain_compare = tree.Compare(op, x, y)
+    if node.sql and not (isinstance(x, tree.Cast) and pa.types.is_date(x.type)):
+        return plain_compare
     if isinstance(y, tree.Literal):
         if isinstance(x, tree.Cast) and pa.types.is_date(x.type):
             return add_prunable(op, x, neighbours(y.scalar), _opaque(node))
@@ -230,6 +242,11 @@ def _may_be_float(expr: tree.Expr) -> bool:
     return not isinstance(expr, tree.Cast) or pa.types.is_floating(expr.type)
 
 
+def _may_compare_floats(node: ArrowNode) -> bool:
+    types = [arg.scalar.type for arg in node.args if arg.scalar is not None]
+    return all(is_number(type) for type in types)
+
+
 def _true_unless_null(x: tree.Expr) -> tree.Predicate:
     return tree.Or((tree.Not(tree.IsNull(x)), tree.Constant(None)))
 
@@ -242,6 +259,9 @@ def _is_in(node: ArrowNode) -> tree.Predicate:
     if node.options is None:
         raise TranslationError
     x, members = _value(node.args[0]), plain(node.options["value_set"].values)
+    if node.sql and not members.null_count:
+        # The engine has given the list the column's type.
+        return tree.IsIn(x, members)
     values, readings = members.drop_null(), float32_readings(members.drop_null())
     if pa.types.is_timestamp(values.type):
         days = values.cast(pa.date32()).cast(values.type)
@@ -270,6 +290,14 @@ def _is_null(node: ArrowNode) -> tree.Predicate:
     if not node.option("nan_is_null"):
         return tree.IsNull(x)
     return tree.Or((tree.IsNull(x), tree.Truth(_nan_if_float(x), True)))
+
+
+def _if_else(node: ArrowNode) -> tree.Predicate:
+    test, *branches = node.args
+    if test.name not in ("is_valid", "is_null"):
+        raise TranslationError
+    which, (yes, no) = _condition(test), map(_condition, branches)
+    return tree.Or((tree.And((which, yes)), tree.And((tree.Not(which), no))))
 
 
 def _match(kind: tree.MatchKind, node: ArrowNode) -> tree.Predicate:
@@ -320,6 +348,7 @@ _CONDITIONS: dict[str, Callable[[ArrowNode], tree.Predicate]] = {
     "is_finite": lambda n: finite(_value(n.args[0])),
     "is_inf": lambda n: infinite(_value(n.args[0])),
     "is_in": _is_in,
+    "if_else": _if_else,
     "match_like": _like,
     **{name: functools.partial(_compare, op) for name, op in _COMPARES.items()},
     **{name: functools.partial(_match, kind) for name, kind in _MATCHES.items()},

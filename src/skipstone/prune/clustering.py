@@ -88,6 +88,20 @@ def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
     )
 
 
+def positions(facts: ColumnFacts) -> tuple[Array, Array]:
+    """Where each unit's bounds are in the range of all units, from 0 to 1; NaN without two finite bounds.
+
+    Strings are placed as in :func:`clustering`.
+    """
+    units = np.flatnonzero(bounded(facts) & facts.may_value)
+    places = np.full((2, len(facts)), np.nan)
+    if len(units):
+        ends = [one.astype(np.float64) for one in _positions(facts.take(units))]
+        least, most = ends[0].min(), ends[1].max()
+        places[:, units] = [(one - least) / max(most - least, 1e-300) for one in ends]
+    return places[0], places[1]
+
+
 def bounded(facts: ColumnFacts) -> Array:
     """Mask of the units with both bounds, which are finite."""
     if isinstance(facts.lower, pa.Array):

@@ -29,14 +29,18 @@ from skipstone.store.store import ListedFile, Store
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    import datafusion
+    import duckdb
+    import polars as pl
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
+    from skipstone.bridge.dataset import LakeDataset, Rules
     from skipstone.compact.expire import ExpireReport
+    from skipstone.compact.maintenance import Maintenance, MaintenanceName, MaintenanceReport
     from skipstone.compact.manifests import ManifestsReport
-    from skipstone.compact.options import JobOrder, Strategy
     from skipstone.compact.orphans import OrphansReport, PrefixMismatch
     from skipstone.compact.plan import CompactionPlan
     from skipstone.compact.run import CompactionReport
@@ -45,13 +49,17 @@ if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.iceberg.plan import FilePlan
     from skipstone.iceberg.table import TableSnapshot
+    from skipstone.index.advise.layout import LakeLayout
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
     from skipstone.typing import (
+        CompactionStrategy,
         EngineLike,
         IngestProgress,
+        JobOrder,
         OrderLike,
         PredicateLike,
+        QueryLog,
         SnapshotLike,
         StorageOptions,
     )
@@ -217,6 +225,34 @@ class Lake(PublicNames):
 
         return lake_statistics(self, columns)
 
+    def layout(
+        self,
+        columns: Sequence[str] | str | None = None,
+        queries: QueryLog | None = None,
+        *,
+        sample: int = 64,
+    ) -> LakeLayout:
+        """Return how well each column skips today, and would under other orders of rows, from a sample.
+
+        Overlap is measured by the bounds of files, row groups and pages: a look-up of a value reads each of
+        them that encloses the value. Other orders are judged on sampled rows.
+
+        Args:
+            columns: Columns to measure and to order by; by default the first 32 that have an order.
+            queries: Predicates, each alone or with its weight, or the path of a query log, by which orders of
+                rows are compared. By default values and ranges of every column are looked up.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> layout = sk.open("events").layout()
+            >>> {column.name: column.files.layout.value for column in layout.columns}
+            {'event_id': 'sorted', 'ts': 'sorted', 'country': 'random', 'amount': 'sorted'}
+        """
+        from skipstone.index.advise.layout import measure_layout
+
+        return measure_layout(self.pinned, columns, queries, sample=sample)
+
     # -- queries -----------------------------------------------------------------------------
 
     def scan(
@@ -329,6 +365,84 @@ class Lake(PublicNames):
         from skipstone.scan.planner import files_to_query
 
         return files_to_query(self, columns, column_domain, DEFAULT if options is None else options)
+
+    # -- other engines -----------------------------------------------------------------------
+
+    def to_dataset(self, *, rules: Rules = "auto") -> LakeDataset:
+        """Return the lake as a pyarrow dataset, which other engines query with their own filters.
+
+        DuckDB finds it as a variable in SQL; ``pl.scan_pyarrow_dataset`` and DataFusion's
+        ``register_dataset`` accept it. Each filter is planned and applied as a scan of the lake.
+
+        Args:
+            rules: What filters mean by NaN and NULL: ``"sql"``, where NaN equals itself and is the largest
+                value, and NULL is neither in a list nor out of it, or ``"pyarrow"``. ``"auto"`` is SQL in
+                ``scanner``, which engines call, and pyarrow in ``to_table``, ``head``, ``take``,
+                ``count_rows`` and ``filter``.
+
+        Examples:
+            >>> import duckdb
+            >>> import skipstone as sk
+            >>> events = sk.open("events").to_dataset()
+            >>> duckdb.sql("SELECT max(amount), count(*) FROM events WHERE country = 'DE'").fetchall()
+            [(99.6, 250)]
+        """
+        from skipstone.bridge.dataset import LakeDataset
+
+        return LakeDataset(self, rules=rules)
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, name: str = "lake"
+    ) -> duckdb.DuckDBPyRelation:
+        """Register the lake as a view of a DuckDB connection, and return the view as a relation.
+
+        Args:
+            connection: The connection; by default DuckDB's own.
+            name: Name of the view.
+
+        Examples:
+            >>> import duckdb
+            >>> import skipstone as sk
+            >>> events = sk.open("events").to_duckdb(duckdb.connect(), "events")
+            >>> events.filter("event_id < 5").aggregate("count(*)").fetchall()
+            [(5,)]
+        """
+        from skipstone.bridge.engines import to_duckdb
+
+        return to_duckdb(self, connection, name)
+
+    def to_datafusion(
+        self, context: datafusion.SessionContext | None = None, name: str = "lake"
+    ) -> datafusion.SessionContext:
+        """Register the lake as a table of a DataFusion session, and return the session.
+
+        Args:
+            context: The session; by default a new one.
+            name: Name of the table.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> context = sk.open("events").to_datafusion(name="events")
+            >>> context.sql("SELECT count(*) AS n FROM events WHERE event_id < 5").to_pydict()
+            {'n': [5]}
+        """
+        from skipstone.bridge.engines import to_datafusion
+
+        return to_datafusion(self, context, name)
+
+    def to_polars_lazy(self) -> pl.LazyFrame:
+        """Return a lazy frame of Polars, which pushes its filters and projections to scans of the lake.
+
+        Examples:
+            >>> import polars as pl
+            >>> import skipstone as sk
+            >>> frame = sk.open("events").to_polars_lazy()
+            >>> frame.filter(pl.col("event_id") < 5).select("country").collect().height
+            5
+        """
+        from skipstone.bridge.engines import to_polars_lazy
+
+        return to_polars_lazy(self)
 
     # -- for the planner ---------------------------------------------------------------------
 
@@ -497,7 +611,7 @@ class Table(Lake):
         self,
         where: PredicateLike = None,
         *,
-        strategy: Strategy = "binpack",
+        strategy: CompactionStrategy = "binpack",
         sort_by: Sequence[str] | str = (),
         target_spec_id: int | None = None,
         since: SnapshotLike | None = None,
@@ -647,6 +761,68 @@ class Table(Lake):
             properties=properties,
             progress=progress,
         )
+
+    def maintenance(self, queries: QueryLog | None = None, *, sample: int = 16) -> Maintenance:
+        """Propose what is worth doing to the table, with the requests and bytes that it would save.
+
+        Reads manifests and, to judge orders of rows, a sample of files. Nothing is changed.
+
+        Args:
+            queries: Predicates, each alone or with its weight, or the path of a query log, by which orders of
+                rows are judged. Without queries, only the table's own sort order is recommended.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> proposal = sk.open("db.events", catalog="warehouse").maintenance()
+            >>> print(proposal["index"].saves)
+            1 request per query
+        """
+        from skipstone.compact.maintenance import propose
+
+        return propose(self, queries, sample=sample)
+
+    def maintain(
+        self,
+        proposal: Maintenance | None = None,
+        *,
+        only: Sequence[MaintenanceName] | MaintenanceName | None = None,
+        queries: QueryLog | None = None,
+        sample: int = 16,
+        engine: EngineLike = "auto",
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        progress: IngestProgress | None = None,
+    ) -> MaintenanceReport:
+        """Do what ``maintenance`` recommends; each task is planned again on the table as it is then.
+
+        An error ends only its own task, and is in the report.
+
+        Args:
+            proposal: The result of ``maintenance``; by default a new one.
+            only: Do exactly these tasks, recommended or not.
+            queries: Queries by which orders of rows are judged, as for ``maintenance``.
+            sample: Maximum number of files to sample.
+            engine: ``"spark"``, ``"local"`` or a Spark session, as for ``compact``.
+            master: Master URL of a new Spark session.
+            remote: Spark Connect URL.
+            conf: Settings of a new Spark session.
+            threads: Threads of the local engine; one per core by default.
+            progress: Called with the phase, and the number of its finished and of all parts.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.events", catalog="warehouse", index_root="other_index")
+            >>> report = table.maintain(only="index", engine="local")
+            >>> report.tasks[0].report.indexed, report.failed
+            (1, ())
+        """
+        from skipstone.compact.maintenance import maintain
+
+        where = {"engine": engine, "master": master, "remote": remote, "conf": conf, "threads": threads}
+        return maintain(self, proposal, only, queries, sample, progress, where)
 
     def expire(
         self,

@@ -113,12 +113,12 @@ _NAMES = tuple(field.name for field in fields(ScanOptions))
 _UNCHANGED = (None,) * len(_NAMES)
 
 
-def explain_options(analyze: bool | str, format: str) -> tuple[bool, str]:
+def explain_options(chosen: bool | str, format: str, name: str = "analyze") -> tuple[bool, str]:
     """Check the arguments of ``explain``, whose only argument may be a format."""
-    if isinstance(analyze, str):
-        return explain_options(False, analyze)
+    if isinstance(chosen, str):
+        return explain_options(False, chosen, name)
     if format not in ("text", "json", "html"):
         raise UsageError(f"unknown format {format!r}", hint="use text, json or html")
-    if not isinstance(analyze, bool):
-        raise UsageError(f"analyze={analyze!r} is not a boolean", hint="use True or False")
-    return analyze, format
+    if not isinstance(chosen, bool):
+        raise UsageError(f"{name}={chosen!r} is not a boolean", hint="use True or False")
+    return chosen, format

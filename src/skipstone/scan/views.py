@@ -202,12 +202,15 @@ def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
     from skipstone.scan.lake import Table
 
     if isinstance(lake, Table):
+        from skipstone.iceberg.create import partition_texts
+
         snapshot = next((one for one in lake.snapshots() if one.id == lake.snapshot), None)
         yield "location", lake.uri
         yield "snapshot", f"{snapshot.id}, {snapshot.at:%Y-%m-%d %H:%M:%S} UTC" if snapshot else "none yet"
         for name in ("records", "data files", "delete files"):
             total = snapshot.summary.get(f"total-{name.replace(' ', '-')}", "") if snapshot else ""
             yield name, count(int(total)) if total.isdecimal() and total != "0" else ""
+        yield "partitioned by", ", ".join(partition_texts(lake.metadata))
     else:
         sizes = [entry.size for entry in lake.entries]
         each = f": {size(min(sizes))} to {size(max(sizes))} each" if len(sizes) > 1 else ""

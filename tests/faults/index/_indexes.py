@@ -82,6 +82,7 @@ QUESTIONS = [
     Question("st.a = 3", lambda t: pc.equal(pc.struct_field(t["st"], "a"), 3)),
     Question("st.b = 'b'", lambda t: pc.equal(pc.struct_field(t["st"], "b"), "b")),
     Question("id < 30 or id > 1980", lambda t: pc.or_(pc.less(t["id"], 30), pc.greater(t["id"], 1980))),
+    Question("id > 30 and x < 50", lambda t: pc.and_(pc.greater(t["id"], 30), pc.less(t["x"], 50.0))),
     Question(None, lambda t: t),
 ]
 
@@ -135,14 +136,13 @@ def check(lake: Any, table: pa.Table, question: Question) -> Any:
 
 
 def check_all(lake: Any, table: pa.Table) -> Any:
-    for question in QUESTIONS[::3]:
+    for question in (*QUESTIONS[::3], QUESTIONS[-2]):
         used = check(lake, table, question)
     with patience():
         assert lake.scan("id between 350 and 460").count() == 111
         ordered = lake.scan("id > 100", ["id"], order_by=["id desc"], limit=3).to_arrow()
         assert ordered.to_pydict() == {"id": [1999, 1998, 1997]}
         assert lake.scan(None, ["id"], limit=401).to_arrow()["id"].to_pylist() == list(range(401))
-        assert lake.scan("id > 30 and x < 50").verify().ok
         assert lake.statistics(["id"]).rows == table.num_rows
     return used
 

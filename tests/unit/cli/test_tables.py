@@ -41,7 +41,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
         columns = {
             "id": range(start, stop),
             "ts": [FIRST + dt.timedelta(hours=row) for row in range(start, stop)],
-            "place": [{"city": f"c{row}"} for row in range(start, stop)],
+            "place": [{"city": f"c{row}" if row % 10 else None} for row in range(start, stop)],
         }
         return pa.table(columns, schema)
 
@@ -313,6 +313,8 @@ def test_inspect_as_json(run: Run, warehouse: Path) -> None:
     assert found["index"]["exists"] is False
     assert [one["name"] for one in found["values"]] == ["id", "ts", "place.city", "note"]
     assert found["values"][0]["clustering"]["files"]["units"] == 6
+    # Older files lack the note, so that they don't say how many NULLs it has.
+    assert [one["null_count"] for one in found["values"]] == [0, 0, 4, None]
     assert 1 <= found["read"]["requests"] <= 4
     done = run("inspect", "db.events", "--catalog", warehouse, "--snapshot", "v1", "--format", "json")
     older = json.loads(done.stdout)

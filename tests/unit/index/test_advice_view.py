@@ -112,7 +112,11 @@ def test_commands_are_quoted_and_never_cut() -> None:
     assert build in lines
     assert ingest in lines
     assert "<pre>" in odd._repr_html_()
-    (build,) = replace(odd, is_table=True, arguments=("db.t", "--catalog", "wh")).commands
+    build, compact = replace(odd, is_table=True, arguments=("db.t", "--catalog", "wh")).commands
+    assert shlex.split(compact) == [
+        "skipstone", "compact", "db.t", "--catalog", "wh", "--strategy", "zorder", "--sort-by", "a,b c",
+        "--rewrite-all",
+    ]  # fmt: skip
     table = ["db.t", "--catalog", "wh"]
     assert shlex.split(build) == ["skipstone", "index", "build", *table, "--columns", named.name]
 

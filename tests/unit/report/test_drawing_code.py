@@ -13,7 +13,12 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[3] / "src" / "skipstone"
 MOST = 1_500
-LATER = {"compact/views.py": 160, "table/views.py": 160}
+LATER = {
+    "compact/views.py": 180,
+    "compact/maintenance_view.py": 90,
+    "index/layout_view.py": 130,
+    "table/views.py": 160,
+}
 """Views that came with features after the others, each with its own limit."""
 LAYOUT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),

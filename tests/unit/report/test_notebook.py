@@ -223,12 +223,13 @@ def test_refresh_returns_the_lake(lake: sk.Lake) -> None:
 def test_a_table(tmp_path: Path) -> None:
     catalog = sk.catalog(tmp_path / "warehouse")
     data = pa.table({"id": [1, 2, 3]})
-    catalog.create_table("db.t", data.schema).table.append(data)
+    catalog.create_table("db.t", data.schema, partition_by=["bucket(1, id)"]).table.append(data)
     opened = sk.open("db.t", catalog=catalog)
     read = Reader(opened._repr_html_())
     assert read.texts[0] == "db.t"
     assert f"{opened.snapshot}, 20" in read.text
     assert {"id", "int64", "data files", "1", "records", "3"} <= set(read.texts)
+    assert {"partitioned by", "bucket(1, id)"} <= set(read.texts)
     assert len(opened) == 3
     snapshots = opened.snapshots()
     assert isinstance(snapshots, tuple)

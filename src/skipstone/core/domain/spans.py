@@ -59,7 +59,9 @@ class NumberSpans:
     def of_points(cls, space: KeySpace, keys: Array) -> NumberSpans:
         """Set of individual keys."""
         floor, ceiling = space.limits
-        keys = np.unique(keys[(keys >= floor) & (keys <= ceiling)].astype(space.dtype))
+        keys = np.sort(keys[(keys >= floor) & (keys <= ceiling)].astype(space.dtype))
+        # Not np.unique, which hashes integers: ten times slower for millions.
+        keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys
         return cls(space, *_normalize(space, keys, keys))
 
     @property

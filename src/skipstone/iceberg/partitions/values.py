@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import copysign
 from typing import Any, Final
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -103,6 +104,23 @@ def _tagged(value: Any) -> tuple[Any, ...]:
         # The sign distinguishes the two zeros, which compare equal.
         return (1, rank, 1) if value != value else (1, rank, 0, value, copysign(1.0, value))
     return (1, rank, value)
+
+
+def partition_name(key: PartitionKey, specs: Mapping[int, PartitionSpec], schema: Schema) -> str:
+    """A partition for people, such as ``ts_day=2026-01-01, id_bucket=3``."""
+    if key.partition is None:
+        return "unpartitioned"
+    spec, parts = specs.get(key.spec_id), []
+    for one, value in zip(() if spec is None else spec.fields, key.partition, strict=False):
+        if isinstance(one.transform, VoidTransform):
+            continue
+        try:
+            shown = one.transform.to_human_string(schema.find_type(one.source_id), value)
+        except (ValueError, TypeError, OverflowError):
+            # A dropped source column, or a value that the transform can't show.
+            shown = _shown(value)
+        parts.append(f"{one.name}={'NULL' if value is None else shown}")
+    return ", ".join(parts) or str(key)
 
 
 def _shown(value: Any) -> str:

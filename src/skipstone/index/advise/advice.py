@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from skipstone.report.units import count, size, times
 
 _MOST_NAMES = 4
 _LEAST = 1e-9
+_VERBS = {"sort": "sort", "zorder": "Z-order", "hilbert": "Hilbert-order"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class LayoutAdvice:
     before: float
     """Share of rows skipped today."""
     after: float
+    by_column: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """The share after that the queries on each column skip, where it was estimated."""
 
     @property
     def factor(self) -> float:
@@ -69,7 +72,7 @@ class LayoutAdvice:
         return max(1 - self.before, _LEAST) / max(1 - self.after, _LEAST)
 
     def __str__(self) -> str:
-        return f"{'sort' if self.kind == 'sort' else 'Z-order'} by {', '.join(self.columns)}"
+        return f"{_VERBS[self.kind]} by {', '.join(self.columns)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +146,22 @@ class Advice(Reported):
             parts.append(f"add {what} on {_list_names(self.blooms)} ({size(spent)})")
         if self.layouts:
             best = self.layouts[0]
-            verb = "sort" if best.kind == "sort" else "Z-order"
-            parts.append(f"{verb} by {_list_names(best.columns)} to read {times(best.factor)} less")
+            parts.append(
+                f"{_VERBS[best.kind]} by {_list_names(best.columns)} to read {times(best.factor)} less"
+            )
         text = "; ".join(parts) or "neither an index nor another order of rows would help these queries"
         return text[0].upper() + text[1:] + "."
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Commands that follow the advice; the command line can't rewrite tables."""
+        """Commands that follow the advice."""
         build = {"--columns": self.columns, "--blooms": self.blooms}
         # A table's directory can't be opened without its catalog, which only the caller knows.
         lake = self.arguments or ("TABLE" if self.is_table else self.lake,)
         found = [["skipstone", "index", "build", *lake, *_options(build)]] if any(build.values()) else []
-        if self.layouts and not self.is_table:
+        if self.layouts:
             best = self.layouts[0]
-            curve = () if best.kind == "sort" else (best.kind,)
-            order = {"--partition-by": self.partition_by, "--cluster-by": best.columns, "--cluster": curve}
-            found.append(["skipstone", "ingest", *lake, "NEW_LAKE", *_options(order)])
+            found.append(layout_command(best, lake, self.partition_by, is_table=self.is_table))
         return tuple(map(shlex.join, found))
 
     def __getitem__(self, name: str) -> ColumnAdvice:
@@ -168,6 +170,18 @@ class Advice(Reported):
             names = ", ".join(column.name for column in self.by_column) or "none"
             raise KeyError(f"{name}: advised columns are {names}")
         return advice
+
+
+def layout_command(
+    layout: LayoutAdvice, lake: Sequence[str], partition_by: Sequence[str], *, is_table: bool
+) -> list[str]:
+    """Return the command that orders the rows of a lake."""
+    if is_table:
+        order = {"--strategy": (layout.kind,), "--sort-by": layout.columns}
+        return ["skipstone", "compact", *lake, *_options(order), "--rewrite-all"]
+    curve = () if layout.kind == "sort" else (layout.kind,)
+    target = {"--partition-by": partition_by, "--cluster-by": layout.columns, "--cluster": curve}
+    return ["skipstone", "ingest", *lake, "NEW_LAKE", *_options(target)]
 
 
 def _options(named: Mapping[str, Sequence[str]]) -> list[str]:

@@ -57,14 +57,14 @@ def advise(
     workload = None if queries is None else read_workload(queries, schema)
     files = LakeSample.of(lake, sample)
     if workload is None:
-        refs = _leaves(schema)[:_COLUMNS]
+        refs = leaves(schema)[:_COLUMNS]
     else:
         binder = Binder(schema)
         paths = [path for question in workload.questions for path in question.columns]
         paths += [(name,) for name in schema.names if name in lake.partition_names]
         refs = [binder.column(path) for path in dict.fromkeys(paths)]
     rows = files.read_rows(refs)
-    queried = workload or Workload(tuple(_look_ups(rows, refs, schema)))
+    queried = workload or Workload(tuple(look_ups(rows, refs, schema)))
     today = [files.skips(question.node) for question in queried.questions]
     columns = [_advise_column(files, rows, ref, queried.questions) for ref in refs]
     if workload is None:
@@ -88,9 +88,9 @@ def advise(
     )
 
 
-def _leaves(schema: pa.Schema) -> list[ColumnRef]:
+def leaves(schema: pa.Schema) -> list[ColumnRef]:
     """Return all columns and struct fields with an ordered type and a unique name."""
-    leaves: list[ColumnRef] = []
+    refs: list[ColumnRef] = []
 
     def walk(fields: Sequence[pa.Field], above: Path) -> None:
         names = [field.name for field in fields]
@@ -101,13 +101,13 @@ def _leaves(schema: pa.Schema) -> list[ColumnRef]:
             if pa.types.is_struct(storage):
                 walk(list(storage.fields), (*above, field.name))
             elif is_ordered(field.type):
-                leaves.append(ColumnRef((*above, field.name), field.type))
+                refs.append(ColumnRef((*above, field.name), field.type))
 
     walk(list(schema), ())
-    return leaves
+    return refs
 
 
-def _look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> Iterator[SampleQuery]:
+def look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> Iterator[SampleQuery]:
     """Yield queries for values and ranges, evenly spread over each column's sampled values; equal weights."""
     for ref in refs:
         predicates = _of_column(ref, rows.columns[ref.path]) if ref.path in rows.columns else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read
 from skipstone.parquet.write.order import Cluster
 
 Path = tuple[str, ...]
+ClusterKind: TypeAlias = Literal["sort", "zorder", "hilbert"]
 # A block of fewer sampled rows says too little about the unit it represents.
 _BLOCK_ROWS = 128
 _MOST_POINTS = 1_000
@@ -151,30 +152,32 @@ class RowSample:
         """Rows per unit at the finest level with bounds of these columns: pages, or else row groups."""
         return max((self.page_rows.get(path, self.group_rows) for path in paths), default=self.group_rows)
 
-    def shares_read(self, questions: Sequence[SampleQuery], by: Sequence[Path] = ()) -> Array:
+    def shares_read(
+        self, questions: Sequence[SampleQuery], by: Sequence[Path] = (), order: ClusterKind = "zorder"
+    ) -> Array:
         """Estimate, per query, the share of the lake it would read if partitions were ordered by columns.
 
-        The rows are sorted by one column, or along a Z-order curve for several; with none they stay as they
+        The rows are sorted by columns, or along a curve through several; without columns they stay as they
         are. Then they are cut into blocks that represent the lake's units, and judged. If blocks would have
         too few rows, larger ones are judged at two sizes: each end of a range costs a block, so the share
         read is linear in the block size, and is extrapolated to the lake's units.
         """
-        order = self._order(by)
+        rows = self._order(by, order)
         unit = self.unit_rows(by) / self.scale
         block = unit if self.scale == 1 else max(unit, float(_BLOCK_ROWS))
-        read = self._judge(questions, order, block)
+        read = self._judge(questions, rows, block)
         if block > unit:
-            read -= (self._judge(questions, order, 2 * block) - read) * (1 - unit / block)
+            read -= (self._judge(questions, rows, 2 * block) - read) * (1 - unit / block)
         # Matching rows may be between two sampled rows.
         return np.clip(read, 0.0 if self.scale == 1 else unit / len(self), 1.0)
 
-    def _order(self, by: Sequence[Path]) -> Array:
+    def _order(self, by: Sequence[Path], order: ClusterKind) -> Array:
         names = [str(number) for number in range(len(by))]
         numbers = [self.columns[path].numbers for path in by]
-        if len(by) > 1:
+        if len(by) > 1 and order != "sort":
             table = pa.table([pa.array(column, mask=column < 0) for column in numbers], names)
-            numbers = [np.asarray(Cluster.of(table, names, "zorder").keys(table))]
-        return np.lexsort((*numbers, self.partitions))
+            numbers = [np.asarray(Cluster.of(table, names, order).keys(table))]
+        return np.lexsort((*reversed(numbers), self.partitions))
 
     def _judge(self, questions: Sequence[SampleQuery], order: Array, block: float) -> Array:
         """Return, per query, the share of rows in blocks that may match."""

@@ -68,6 +68,7 @@ def entries(files: list[File]) -> Entries:
         content_offsets=np.array([file.offset for file in files], np.int64),
         content_sizes=np.array([file.offset for file in files], np.int64),
         first_row_ids=-ones,
+        sort_orders=-ones,
         measures=MetricsByField(columns),
     )
 

@@ -179,7 +179,7 @@ def test_a_table_that_is_not_ours_is_refused(damage: str) -> None:
         table = table.replace_schema_metadata({})
     elif damage == "layout":
         table = table.replace_schema_metadata(
-            {k: v.replace(b'"layout": 1', b'"layout": 9') for k, v in meta.items()}
+            {k: v.replace(b'"layout": 2', b'"layout": 9') for k, v in meta.items()}
         )
     elif damage == "column":
         table = table.drop_columns(["rows"])

@@ -1,0 +1,254 @@
+"""A lake as a pyarrow dataset, which DuckDB, DataFusion and Polars query with their pushed filters.
+
+These engines trust the dataset to apply a filter exactly, so a filter is a scan of the lake, by the rules of
+the caller. For SQL engines NaN equals itself and is the largest value, and NULL is neither in a list nor out
+of it; for pyarrow NaN equals nothing, and a list contains NULL or not. Engines call ``scanner`` and
+``get_fragments`` (Polars ``to_batches``), people call the other methods.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from skipstone.errors import UsageError
+from skipstone.predicate.arrow import decode, from_arrow
+from skipstone.predicate.tree import Predicate, conjunction
+from skipstone.scan.execute import execute
+from skipstone.scan.parts import split
+from skipstone.scan.scan import Scan
+
+if TYPE_CHECKING:
+    from skipstone.scan.lake import Lake
+
+Rules: TypeAlias = Literal["auto", "sql", "pyarrow"]
+Columns: TypeAlias = "Sequence[str] | Mapping[str, pc.Expression] | None"
+
+_UNSUPPORTED: Final = "pyarrow can't read the files of a Skipstone dataset by itself"
+_INSTEAD: Final = "use scanner(), to_table() or to_batches() of the dataset, or lake.scan()"
+
+
+class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
+    """A lake as a pyarrow dataset; [Lake.to_dataset][skipstone.Lake.to_dataset] makes it."""
+
+    def __init__(self, lake: Lake, where: Predicate | None = None, rules: Rules = "auto") -> None:
+        if rules not in get_args(Rules):
+            raise UsageError(f"unknown rules {rules!r}", hint=f"use one of {', '.join(get_args(Rules))}")
+        # A dataset of C++ has fragments. Whatever opens them, such as a union, fails with a clear error.
+        files = fs.PyFileSystem(_NoFiles())
+        format = ds.ParquetFileFormat()
+        super().__init__([format.make_fragment("", files)], lake.schema, format, files)
+        self._lake, self._where, self._rules = lake, where, rules
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._lake, self._where, self._rules)
+
+    def __repr__(self) -> str:
+        where = "" if self._where is None else f", {str(self._where)!r}"
+        return f"LakeDataset({self._lake.uri}{where})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the lake."""
+        return self._lake.schema
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the lake's files."""
+        return [entry.path for entry in self._lake.files]
+
+    # -- for engines -------------------------------------------------------------------------
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> ds.Scanner:
+        """Return a scanner of the rows for which ``filter`` is TRUE by the rules of SQL."""
+        return self._scanner(columns, filter, batch_size, engine=True)
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[LakeFragment]:
+        """Yield groups of the files that may match, for parallel scans by an engine."""
+        plan = self._scan([], filter, None, engine=True).plan()
+        for group in split(plan, os.cpu_count() or 1):
+            yield LakeFragment(self, frozenset(task.entry.key for task in group))
+
+    def filter(self, expression: pc.Expression) -> LakeDataset:
+        """Return the dataset with a filter for every scan."""
+        return LakeDataset(self._lake, self._filtered(expression, engine=False), self._rules)
+
+    # -- for people --------------------------------------------------------------------------
+
+    def to_batches(
+        self,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows in batches."""
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        engine = caller.partition(".")[0] == "polars"
+        batches: Iterator[pa.RecordBatch] = self._scanner(
+            columns, filter, batch_size, engine=engine
+        ).to_batches()
+        return batches
+
+    def to_table(
+        self,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> pa.Table:
+        """Return the rows as a table."""
+        if isinstance(columns, Mapping):
+            return self._scanner(columns, filter, batch_size, engine=False).to_table()
+        return self._scan(columns, filter, batch_size, engine=False).to_arrow()
+
+    def head(
+        self, num_rows: int, columns: Columns = None, filter: pc.Expression | None = None, **_: Any
+    ) -> pa.Table:
+        """Return the first rows as a table."""
+        return self._scanner(columns, filter, num_rows, engine=False).head(num_rows)
+
+    def take(
+        self, indices: Any, columns: Columns = None, filter: pc.Expression | None = None, **_: Any
+    ) -> pa.Table:
+        """Return rows by position."""
+        return self._scanner(columns, filter, None, engine=False).take(indices)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        """Count rows; those that metadata proves to match are not read."""
+        return self._scan([], filter, None, engine=False).count()
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        """Return the rows in memory, sorted."""
+        return ds.InMemoryDataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: Any, keys: Any, *args: Any, **options: Any) -> ds.InMemoryDataset:
+        """Return the rows in memory, joined to another dataset."""
+        return ds.InMemoryDataset(self.to_table().join(right_dataset.to_table(), keys, *args, **options))
+
+    def join_asof(self, right_dataset: Any, *args: Any, **options: Any) -> ds.InMemoryDataset:
+        """Return the rows in memory, joined to the nearest rows of another dataset."""
+        return ds.InMemoryDataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
+
+    def replace_schema(self, schema: pa.Schema) -> LakeDataset:  # noqa: ARG002
+        """Refuse another schema: the lake has one."""
+        raise UsageError("the schema of a lake can't be replaced", hint="use sk.open(..., schema=...)")
+
+    # -- scans -------------------------------------------------------------------------------
+
+    def _filtered(self, filter: pc.Expression | None, *, engine: bool) -> Predicate | None:
+        if filter is None:
+            return self._where
+        sql = self._rules == "sql" or (engine and self._rules == "auto")
+        condition = from_arrow(filter, sql=sql)
+        return condition if self._where is None else conjunction([self._where, condition])
+
+    def _scan(
+        self,
+        columns: Sequence[str] | None,
+        filter: pc.Expression | None,
+        batch_size: int | None,
+        *,
+        engine: bool,
+    ) -> Scan:
+        where = self._filtered(filter, engine=engine)
+        names = None if columns is None else list(columns)
+        return self._lake.scan(where, names, batch_rows=batch_size or None)
+
+    def _scanner(
+        self,
+        columns: Columns,
+        filter: pc.Expression | None,
+        batch_size: int | None,
+        *,
+        engine: bool,
+        files: frozenset[str] | None = None,
+    ) -> ds.Scanner:
+        computed = None
+        if isinstance(columns, Mapping):
+            computed, columns = dict(columns), _columns_of(columns, self.schema)
+        plan = self._scan(columns, filter, batch_size, engine=engine).plan()
+        if files is not None:
+            plan = plan.changed(tasks=tuple(task for task in plan.tasks if task.entry.key in files))
+        return ds.Scanner.from_batches(execute(plan).to_reader(), columns=computed)
+
+
+@dataclass(frozen=True, eq=False)
+class LakeFragment:
+    """Some files of a lake, which an engine scans as one partition."""
+
+    dataset: LakeDataset
+    paths: frozenset[str]
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """The schema of the lake."""
+        return self.dataset.schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """TRUE: partition values are columns."""
+        return pc.scalar(True)
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> ds.Scanner:
+        """Return a scanner of the rows of these files for which ``filter`` is TRUE."""
+        if schema is not None and not schema.equals(self.dataset.schema):
+            return self.dataset.replace_schema(schema).scanner()
+        return self.dataset._scanner(columns, filter, batch_size, engine=True, files=self.paths)
+
+    def to_batches(self, **options: Any) -> Iterator[pa.RecordBatch]:
+        """Return the rows in batches."""
+        batches: Iterator[pa.RecordBatch] = self.scanner(**options).to_batches()
+        return batches
+
+    def to_table(self, **options: Any) -> pa.Table:
+        """Return the rows as a table."""
+        return self.scanner(**options).to_table()
+
+    def count_rows(self, **options: Any) -> int:
+        """Count the rows."""
+        return int(self.scanner(**options).count_rows())
+
+
+def _columns_of(computed: Mapping[str, pc.Expression], schema: pa.Schema) -> list[str]:
+    """The columns that expressions use."""
+    used = {node.path[0] for value in computed.values() for node in decode(value).walk() if node.path}
+    return [name for name in schema.names if name in used]
+
+
+class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
+    """A file system without files."""
+
+    def get_type_name(self) -> str:
+        return "skipstone"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def _refuse(self, *_: Any) -> Any:
+        raise UsageError(_UNSUPPORTED, hint=_INSTEAD)
+
+    get_file_info = get_file_info_selector = open_input_stream = open_input_file = _refuse
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = _refuse
+    move = copy_file = open_output_stream = open_append_stream = _refuse
