@@ -21,12 +21,24 @@ import pyarrow as pa
 import skipstone as sk
 from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Pace, Role, Target, Work
 from benchmarks.peers import THREADS
+from skipstone.table.locate import locate
 from skipstone.table.overlay import OverlayTable, overlay
 
 ROWS, QUICK_ROWS, CHANGED = 5_000_000, 200_000, 100_000
 MOST = 1.3
 WITHOUT = "without uncommitted rows"
 PACE = Pace(seconds=8.0, least=5, most=15)
+
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.int64(),
+        "name": pa.string(),
+        "ts": pa.timestamp("us", "UTC"),
+        "amount": pa.float64(),
+        "v": pa.int64(),
+    }
+)
 
 
 def rows_of(ids: np.ndarray[Any, Any], seed: int) -> pa.Table:
@@ -39,21 +51,15 @@ def rows_of(ids: np.ndarray[Any, Any], seed: int) -> pa.Table:
             "ts": pa.array(1_767_225_600_000_000 + ids * 1_000_000, pa.timestamp("us", "UTC")),
             "amount": np.round(random.random(len(ids)) * 100, 2),
             "v": random.integers(1_000, size=len(ids)),
-        }
+        },
+        SCHEMA,
     )
 
 
 def changed(table: sk.Table, rows: int, count: int, seed: int) -> tuple[dict[str, sk.RowSet], pa.Table]:
     """The positions of replaced rows by file, and the rows of an overlay: replacing ones, and new ones."""
     old = np.sort(np.random.default_rng(seed).choice(rows, count // 2, replace=False))
-    hidden = {}
-    for file in table.entries:
-        ids = table.access.footer(file).num_rows
-        first = table.scan(columns=["id"], options=sk.ScanOptions(threads=1)).plan()
-        (task,) = [task for task in first.tasks if task.entry == file]
-        start = sk.execute(first.changed(tasks=(task,), limit=1)).to_arrow()["id"][0].as_py()
-        mine = old[(old >= start) & (old < start + ids)] - start
-        hidden[file.key] = sk.RowSet.from_positions(ids, mine)
+    hidden = locate(table, pa.table({"id": old})).row_sets()
     return hidden, rows_of(np.concatenate([old, np.arange(rows, rows + count - count // 2)]), seed + 1)
 
 
@@ -67,7 +73,7 @@ def questions(rows: int) -> dict[str, dict[str, Any]]:
         "range, spread, 0.1 %": {"where": "amount > 99.9"},
         "range, clustered, 1 %": {"where": f"id between {middle} and {middle + rows // 100}"},
         "point": {"where": f"id = {middle + 7}"},
-        "first 10 by amount": {"order_by": "amount desc, id", "limit": 10, "columns": ["id", "amount"]},
+        "first 10 by amount": {"order_by": ["amount desc", "id"], "limit": 10, "columns": ["id", "amount"]},
     }
 
 
@@ -117,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = bench.given.rows or (QUICK_ROWS if bench.quick else ROWS)
     count = min(CHANGED, rows // 10)
     with tempfile.TemporaryDirectory(dir=bench.given.data) as root:
-        table = sk.catalog(Path(root) / "warehouse").create_table("db.t", rows_of(np.arange(1), 0).schema)
+        table = sk.catalog(Path(root) / "warehouse").create_table("db.t", SCHEMA, key="id")
         for first in range(0, rows, 1_000_000):
             part = rows_of(np.arange(first, min(first + 1_000_000, rows)), bench.seed + first)
             sk.ingest(part, table, engine="local", threads=THREADS)
