@@ -72,7 +72,9 @@ class Stage:
 
 STAGES = (
     Stage("base", pages=PAGES),
-    Stage("iceberg", "iceberg", pages=("README.md", "docs/iceberg.md", "docs/cli.md")),
+    Stage(
+        "iceberg", "iceberg", pages=("README.md", "docs/iceberg.md", "docs/keyed-tables.md", "docs/cli.md")
+    ),
     Stage(
         "engines",
         "engines",

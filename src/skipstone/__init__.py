@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from skipstone.table.report import WriteReport
     from skipstone.table.tail.status import TailStatus
     from skipstone.table.tail.writer import TailWriter
+    from skipstone.table.transaction import Transaction
     from skipstone.tables import Catalog
     from skipstone.write.job import ingest
     from skipstone.write.report import IngestReport, PipelineReport
@@ -153,6 +154,7 @@ __all__ = [
     "TailStatus",
     "TailWriter",
     "Trace",
+    "Transaction",
     "TypeMismatchError",
     "UnknownColumnError",
     "UsageError",

@@ -292,6 +292,7 @@ _HOMES = {
     "table.report": ("WriteReport",),
     "table.tail.status": ("TailStatus",),
     "table.tail.writer": ("TailWriter",),
+    "table.transaction": ("Transaction",),
     "tables": ("Catalog",),
     "write.job": ("ingest",),
     "write.report": ("IngestReport", "PipelineReport"),

@@ -38,9 +38,9 @@ SAMPLES = {
     # tests/compact
     "compactions": Sample(16, 1 / 25),
     # tests/table
-    "overlays": Sample(16, 0.03),
-    "aggregates of overlays": Sample(8, 0.008),
-    "transactions": Sample(4, 1 / 100),
+    "overlays": Sample(12, 0.03),
+    "aggregates of overlays": Sample(4, 0.008),
+    "transactions": Sample(3, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults

@@ -221,3 +221,24 @@ def test_tables_without_rows(tmp_path: Path) -> None:
     made = overlay(empty, {}, rows(range(5)))
     assert (made.scan("v >= 3").count(), made.scan().to_arrow().num_rows) == (2, 5)
     assert made.scan().aggregate(sk.max("k")).to_pylist() == [{"max(k)": 4}]
+
+
+def test_position_deletes_are_read_once(tmp_path: Path) -> None:
+    keyed = sk.catalog(tmp_path / "warehouse").create_table("db.t", SCHEMA, key="k")
+    keyed.append(rows(range(1_000)))
+    keyed.delete(keys=[3, 4])
+    made = overlay(keyed, {keyed.entries[0].key: sk.RowSet.from_positions(1_000, [5])}, rows([5], 0.5))
+    for lake in (keyed, made):
+        before = lake.io.requests
+        assert lake.scan("k < 10").count() == 8
+        # The footer, a page index, pages, and the footer and the pages of the delete file.
+        assert lake is made or lake.io.requests - before >= 4
+        lake.plans.clear()
+        before = lake.io.requests
+        assert lake.scan("k < 10").count() == 8
+        assert lake.io.requests - before == 1
+    trace = made.scan("k < 10").trace()
+    assert trace.deletes is not None
+    assert (trace.deletes.files, trace.deletes.applied, trace.deletes.rows) == (1, 1, 2)
+    assert trace.overlay is not None
+    assert (trace.overlay.hidden, trace.overlay.kept) == (1, 1)

@@ -71,9 +71,9 @@ def test_scans_agree_with_the_oracle(tmp_path: Path) -> None:
     total = count["cases"]
     assert 0.3 * total < count["with matches"] < total
     assert 0.3 * total < count["with misses"] <= total
-    assert 0.3 * total < count["with hidden rows"] < total
-    assert 0.4 * total < count["with added rows"] < total
-    assert 0.1 * total < count["with an index"] < total
+    assert 0.3 * total < count["with hidden rows"] <= total
+    assert 0.4 * total < count["with added rows"] <= total
+    assert 0.1 * total < count["with an index"] <= total
     assert count["overflows"] <= 0.02 * total + 1
     assert total < 200 or all(count[way] for way in WAYS)
 
@@ -111,7 +111,7 @@ def ask_aggregates(seed: str, made: ChainWorld, count: Counter[str]) -> None:
 def test_aggregates_answer_as_duckdb(tmp_path: Path) -> None:
     count = run_part("aggover", run_aggregated, tmp_path, 0, sample("aggregates of overlays"), PER_CHAIN)
     check(count)
-    assert count["answered from metadata"] > 0
+    assert count["cases"] < 100 or count["answered from metadata"] > 0
     assert count["with hidden rows"] > 0.3 * count["cases"]
 
 

@@ -548,8 +548,9 @@ class TableSnapshot:
         """Deleted rows of the numbered files."""
         if not files or not len(self.delete_inventory):
             return Deletions()
-        data = self.inventory.take(np.array(files, dtype=np.int64))
-        return deletions(self._delete_index, data, files, self.access, self.file_facts, self._column_of)
+        return deletions(
+            self._delete_index, self.inventory.take, files, self.access, self.file_facts, self._column_of
+        )
 
     def _column_of(self, field_id: int) -> tuple[Path, pa.DataType]:
         """Path and type of a column, even of a dropped one."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from skipstone.table.tail.status import TailStatus
     from skipstone.table.tail.wal import SyncPolicy
     from skipstone.table.tail.writer import TailWriter
+    from skipstone.table.transaction import Transaction
     from skipstone.typing import (
         DataLike,
         EngineLike,
@@ -826,6 +827,39 @@ class Table(Lake):
         from skipstone.table.write import merge
 
         return merge(self, data, on, when_matched, when_not_matched, token=token, properties=properties)
+
+    def transaction(
+        self, *, token: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> Transaction:
+        """Begin a transaction: several writes to a keyed table that are committed as one snapshot.
+
+        It reads the current snapshot, to which the table moves, and its own writes. The end of a ``with``
+        block commits them, if no other commit has changed a row with one of their keys since the beginning;
+        otherwise, and after an error in the block, nothing is written. An open writer of the table's tail is
+        flushed first.
+
+        Args:
+            token: A name for the commit, as for ``append``.
+            properties: Properties for the snapshot's summary.
+
+        Raises:
+            ConflictError: At the end, if another commit has changed a row with one of the keys.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> with table.transaction() as tx:
+            ...     _ = tx.update("id = 3", {"v": "v - 5"})
+            ...     _ = tx.upsert(pa.table({"id": [4], "v": [5]}))
+            ...     tx.scan("id >= 3").to_arrow()["v"].to_pylist(), table.get(3)
+            ([25, 5], {'id': 3, 'v': 30})
+            >>> tx.report.inserted, tx.report.updated, table.get(3)
+            (1, 1, {'id': 3, 'v': 25})
+        """
+        from skipstone.table.transaction import Transaction
+
+        return Transaction(self, token, properties)
 
     # -- rows by key -------------------------------------------------------------------------
 

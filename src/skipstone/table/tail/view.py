@@ -33,7 +33,8 @@ NAME = "tail"
 class TailView:
     """Makes views; the last one is used again until the snapshot or the memtables change."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = NAME) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._base: Table | None = None
         self._parts: tuple[Versions, ...] = ()
@@ -53,7 +54,7 @@ class TailView:
             keys = Keys.of(base)
             for part in parts:
                 self._hide(base, keys, part)
-            self._view = overlay(base, dict(self._hidden), self._layers(base, parts), name=NAME)
+            self._view = overlay(base, dict(self._hidden), self._layers(base, parts), name=self._name)
             self._parts = parts
             return self._view
 
