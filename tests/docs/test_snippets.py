@@ -37,7 +37,7 @@ PAGES = {
     "docs/aggregates.md": 8,
     "docs/indexes.md": 4,
     "docs/iceberg.md": 2,
-    "docs/keyed-tables.md": 5,
+    "docs/keyed-tables.md": 6,
     "docs/troubleshooting.md": 1,
 }
 OWN_LAKE = "docs/start.md"
