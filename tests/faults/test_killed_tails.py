@@ -97,7 +97,7 @@ def test_killed_tails(process: subprocess.Popen[str], tmp_path: Path) -> None:
             whole = pa.table([list(rows), list(rows.values())], schema=SCHEMA)
             sk.catalog(root).create_table(TABLE, SCHEMA, key=["id"]).append(whole)
         # By name every day; in longer runs also by number, at any place.
-        last: int | str = STEPS[number % len(STEPS)] if number < len(STEPS) else (number * 7) % 90
+        last: int | str = STEPS[number % len(STEPS)] if number < len(STEPS) else (number * 7) % 60
         status, returned, steps = order(process, root, number, last)
         made = calls(number)
         assert status in (0, -signal.SIGKILL)
@@ -108,4 +108,5 @@ def test_killed_tails(process: subprocess.Popen[str], tmp_path: Path) -> None:
         assert found in options, (number, last, steps[-3:], returned)
         rows = found
     assert set(STEPS) <= set(ended)
-    assert ended["no step"] <= kills // 10
+    # Some processes come to an end before their step.
+    assert ended["no step"] <= kills // 4

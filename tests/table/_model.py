@@ -157,7 +157,7 @@ class Chance(random.Random):
     def operation(self) -> Operation:
         name = self.choices(
             [*WRITES, "read", "flush", "pin", "old", "changes", "compact", "transaction", "reopen", "tail"],
-            [26, 8, 2, 2, 2, 26, 5, 3, 3, 1, 1.5, 0, 2, 4],
+            [26, 8, 2, 2, 2, 2, 26, 5, 3, 3, 1, 1.5, 4, 2, 4],
         )[0]
         if name == "read":
             return self.read()
@@ -167,6 +167,7 @@ class Chance(random.Random):
             "append": lambda: (self.some_rows(2),),
             "delete_where": lambda: (self.condition(1),),
             "update": lambda: (self.condition(1), self.choice([None, 7, 195])),
+            "merge": lambda: (self.some_rows(), self.choice(["insert", "ignore"])),
             "old": lambda: (self.random(),),
             "changes": lambda: (self.random(), self.random()),
             "compact": lambda: (self.random() < 0.5,),
@@ -177,7 +178,7 @@ class Chance(random.Random):
         return (name, *(make[name]() if name in make else ()))
 
 
-WRITES = ("put", "delete", "append", "delete_where", "update")
+WRITES = ("put", "delete", "append", "delete_where", "update", "merge")
 
 
 def operations(seed: int, count: int) -> list[Operation]:
@@ -250,6 +251,14 @@ class Pair:
         for key, row in self.rows.items():
             if holds(where, row):
                 self.rows[key] = {**row, "v": value}
+
+    def merge(self, rows: list[Row], unmatched: str) -> None:
+        """Matched rows are updated; others are inserted or ignored."""
+        source = {self.key(row): row for row in rows}
+        self.table.merge(pa.Table.from_pylist(list(source.values()), SCHEMA), when_not_matched=unmatched)
+        self.rows.update(
+            {key: row for key, row in source.items() if unmatched == "insert" or key in self.rows}
+        )
 
     def transaction(self, staged: list[Operation], commits: bool) -> None:
         before, self.rows = dict(self.rows), dict(self.rows)

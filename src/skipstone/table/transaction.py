@@ -72,7 +72,8 @@ class Transaction(PublicNames):
 
     def __init__(self, table: Table, token: str | None, properties: Mapping[str, str] | None) -> None:
         check_current(table)
-        _flush_tail(table)
+        # The transaction does not see unflushed rows.
+        table.flush_tail()
         table.refresh()
         self._table = table
         # Neither refreshes of the table nor its other writes move the snapshot of the transaction.
@@ -214,7 +215,7 @@ class Transaction(PublicNames):
         """
         self._check()
         self._ended = "was committed"
-        _flush_tail(self._table)
+        self._table.flush_tail()
         if not len(self._staged):
             self.report = WriteReport(table=self._table.name, operation=NAME, rows=RowCounts(), snapshot=None)
             return self.report
@@ -323,9 +324,3 @@ def _places(located: Located, target: Located) -> Array:
     tasks = located.tasks
     files = np.array([numbers.get(tasks[number].entry.key, -1) for number in used.tolist()], dtype=np.int64)
     return np.stack([files[owners], located.positions], axis=1).view([("file", "i8"), ("row", "i8")])[:, 0]
-
-
-def _flush_tail(table: Table) -> None:
-    """Commit the unflushed rows of the table's own writer, which the transaction would not see."""
-    if table._tail is not None:
-        table._tail.flush()

@@ -39,7 +39,7 @@ def writer_of(table: sk.Table, **options: Any) -> sk.TailWriter:
     return table.writer(**{"flush_seconds": None, "sync": "off", **options})
 
 
-def content(table: sk.Table, where: str | None = None) -> Rows:
+def content(table: sk.Table | sk.Transaction, where: str | None = None) -> Rows:
     found = table.scan(where).to_arrow()
     ids = found["id"].to_pylist()
     assert len(set(ids)) == len(ids)
@@ -150,7 +150,7 @@ def compact(table: sk.Table, writer: sk.TailWriter) -> None:
     table.compact(table.plan_compaction(rewrite_all=True), engine="local", threads=1)
 
 
-@pytest.mark.parametrize("second", ["tail", "flushed", "direct"])
+@pytest.mark.parametrize("second", ["tail", "flushed", "direct", "transaction"])
 @pytest.mark.parametrize("first", STEPS)
 def test_replaced_versions_never_show(catalog: sk.Catalog, table: sk.Table, first: str, second: str) -> None:
     """k → 100, then k → 5: nothing matches v > 50, wherever the two versions are."""
@@ -165,6 +165,12 @@ def test_replaced_versions_never_show(catalog: sk.Catalog, table: sk.Table, firs
     if second == "direct":
         table.upsert(newer)
         table.delete(keys=9)
+    elif second == "transaction":
+        with table.transaction() as changes:
+            changes.upsert(newer)
+            changes.delete(keys=9)
+            assert content(changes, "v > 50") == {1: 60, 8: 100}
+            assert content(changes, "v <= 50") == {2: 40, 7: 5}
     else:
         writer.upsert(newer)
         writer.delete(keys=9)

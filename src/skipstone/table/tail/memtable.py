@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.core.evidence import Array
 from skipstone.table.keys import Keys, KeySet, last_of_each
@@ -27,7 +28,7 @@ _GROWTH: Final = 4
 
 @dataclass(frozen=True, eq=False)
 class Versions:
-    """The last version of each of some keys, oldest first."""
+    """The last version of each of some keys."""
 
     codes: pa.Array
     """The keys, as ``Keys.encode`` has them."""
@@ -157,6 +158,11 @@ class Memtable:
 
 
 def _compacted(parts: Sequence[Versions]) -> Versions:
-    """Merged versions with one chunk per column: the chunks of small writes would add up."""
+    """Merged versions with one chunk per column: the chunks of small writes would add up.
+
+    Many of them are sorted by key, so that readers can skip pages.
+    """
     merged = merge(parts)
+    if len(merged) > _FEW:
+        merged = merged.take(np.asarray(pc.sort_indices(merged.codes)))
     return Versions(merged.codes, merged.rows.combine_chunks(), merged.live)
