@@ -37,6 +37,8 @@ SAMPLES = {
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/compact
     "compactions": Sample(16, 1 / 25),
+    # tests/table
+    "keyed writes": Sample(3, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
