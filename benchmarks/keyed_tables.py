@@ -2,8 +2,9 @@
 
 *Upsert*: 10,000 keys, nine in ten of which exist, in no order, into a table of 1 million rows (``--large``:
 20 million). *Pairs*: 5,000 keys of two columns into 50,000 rows. *Delete*: one row in a hundred, by key.
-*Gets*: 10,000 rows by key, one call each. Every repetition writes other keys; tables grow as they do in use,
-so a table of ours carries the delete files of the repetitions before.
+*Gets*: 10,000 rows by key, one call each. *Tail*: single rows, one call each, by sync policy and as
+upserts; then scans with 100,000 unflushed rows and without. Every repetition writes other keys; tables grow
+as they do in use, so a table of ours carries the delete files of the repetitions before.
 
 Peers are pyiceberg's ``upsert`` and ``delete`` and deltalake's ``merge``, which also write open formats, and
 as a ceiling DuckDB's own tables with a primary key; SQLite for look-ups. After the first repetition all
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import duckdb
 import numpy as np
@@ -33,10 +34,12 @@ import pyarrow.compute as pc
 import skipstone as sk
 from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Pace, Role, Target, Work
 from benchmarks.peers import THREADS
+from skipstone.table.tail.wal import SyncPolicy
 
 ROWS, LARGE, QUICK_ROWS = 1_000_000, 20_000_000, 100_000
 UPSERTED, GETS, PAIRS, PAIR_ROWS = 10_000, 10_000, 5_000, 50_000
-PARTS = ("upsert", "pairs", "delete", "gets")
+PARTS = ("upsert", "pairs", "delete", "gets", "tail")
+TAIL, CALLS = 100_000, 300
 COUNTRIES = ("DE", "FR", "US", "SE", "BR", "IN", "JP", "ZA")
 # pyiceberg turns a list of keys into an expression with a literal for each.
 MOST_LITERALS = 20_000
@@ -334,6 +337,65 @@ def _gets(folder: Path, rows: int, gets: int, seed: int) -> Iterator[Case]:
     yield Case(name, contenders, [cpu], figure=lambda ms: f"{1_000 * ms / gets:,.0f} µs")
 
 
+def _tail(folder: Path, rows: int, seed: int) -> Iterator[Case]:
+    calls = min(CALLS, rows // 10)
+    numbers = count()
+
+    def batches() -> list[pa.Table]:
+        first = next(numbers) * calls
+        return [rows_of(np.array([n]), seed, pairs=False) for n in range(first, first + calls)]
+
+    def write(to: sk.TailWriter | sk.Table, some: list[pa.Table]) -> None:
+        for one in some:
+            to.upsert(one)
+
+    contenders, writers = [], []
+    for sync in get_args(SyncPolicy):
+        table = sk.catalog(folder / sync).create_table("db.t", SCHEMA, key=["id"])
+        writers.append(table.writer(sync=sync, flush_seconds=None))
+        role = Role.OURS if sync == "every" else Role.REFERENCE
+        contenders.append(Contender(f"tail, sync={sync}", partial(write, writers[-1]), role, batches))
+    single = sk.catalog(folder / "single").create_table("db.t", SCHEMA, key=["id"])
+    # A commit each: a tenth of the calls, and so of the time.
+    contenders.append(
+        Contender(
+            "a tenth as many commits",
+            lambda some: write(single, some[: max(len(some) // 10, 1)]),
+            Role.REFERENCE,
+            batches,
+        )
+    )
+    yield Case(f"{calls} rows, a call each", contenders, figure=lambda ms: f"{1_000 * ms / calls:,.0f} µs")
+    for writer in writers:
+        writer.close(flush=False)
+
+    size = min(TAIL, rows // 10)
+    table = Ours(folder, rows_of(np.arange(rows), seed, pairs=False), ["id"]).table
+    before = table.at(table.snapshots()[-1])
+    ids = np.random.default_rng(seed).choice(rows * 2, size, replace=False)
+    with table.writer(sync="off", flush_seconds=None, flush_rows=2 * size) as writer:
+        writer.upsert(rows_of(ids, seed + 1, pairs=False))
+
+        def total(lake: sk.Table, _: None) -> tuple[int, int]:
+            found = lake.scan("v < 500000", columns=["v", "amount"]).to_arrow()
+            return len(found), pc.sum(found["v"]).as_py()
+
+        target = Target(
+            f"≤ 1.3 × {OURS}, no tail",
+            1.3,
+            lambda result: result.ms(OURS) / result.ms(f"{OURS}, no tail"),
+        )
+        yield Case(
+            f"half of {rows:,} rows with {size:,} unflushed ones",
+            [
+                Contender(OURS, partial(total, table), Role.OURS),
+                Contender(f"{OURS}, no tail", partial(total, before), Role.REFERENCE),
+            ],
+            [target],
+        )
+        writer.close(flush=False)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
 
@@ -359,6 +421,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "pairs": lambda at: _upserts(at, pair_rows, pairs, pairs=True, seed=seed, skip=skip),
             "delete": lambda at: _deletes(at, rows, seed, skip),
             "gets": lambda at: _gets(at, rows, gets, seed),
+            "tail": lambda at: _tail(at, rows, seed),
         }
         for name in given.part:
             folder = Path(root) / name

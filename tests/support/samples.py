@@ -45,6 +45,7 @@ SAMPLES = {
     "overlays": Sample(12, 0.03),
     "aggregates of overlays": Sample(4, 0.008),
     "transactions": Sample(3, 1 / 100),
+    "keyed writes": Sample(3, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults

@@ -77,6 +77,23 @@ def test_conditions_are_evaluated_again(both: Both, other: Callable[[sk.Table], 
     unique(mine)
 
 
+def test_a_stale_object_misses_nothing(both: Both) -> None:
+    """Also if its snapshot says that there is nothing to do, or that a key exists."""
+    mine, theirs = both
+    theirs.append(rows([500, 501]))
+    theirs.delete(keys=[7])
+    assert mine.delete(keys=500).deleted == 1
+    theirs.append(rows([600]))
+    assert mine.delete("id = 600").deleted == 1
+    stale = sk.open("db.t", catalog=mine.table.catalog)
+    mine.delete(keys=8)
+    assert stale.append(rows([8])).inserted == 1
+    theirs.refresh()
+    mine.refresh().delete(keys=[9])
+    assert theirs.upsert(rows([9])).inserted == 1
+    unique(mine)
+
+
 def test_an_append_fails_if_another_inserted_the_key(both: Both) -> None:
     mine, theirs = both
     theirs.append(rows([500]))

@@ -251,6 +251,9 @@ def test_ingest_appends_and_checks_keys(table: sk.Table) -> None:
         with pytest.raises(sk.UsageError, match="keyed table can't be overwritten"):
             sk.ingest(rows([1]), table, engine="local", mode="overwrite", **options)
     assert table.scan().count() == 102
+    with pytest.raises(sk.UsageError, match="opened at snapshot"):
+        sk.ingest(rows([999]), table.at(table.snapshot), engine="local")
+    assert set(Path(table.uri.removeprefix("file://")).rglob("*.parquet")) == files
 
 
 MISTAKES: list[tuple[Callable[[sk.Table], Any], str]] = [

@@ -66,6 +66,8 @@ def keyed_ingest(
         hint = "use the table's own methods: delete, append and upsert"
         what = "overwritten by an ingest" if how is not None else f"ingested into branch {branch}"
         raise UsageError(f"keyed table can't be {what}", path=table.name, hint=hint)
+    # Refused before any file is written.
+    opened(table)
 
     def publish(files: Sequence[NewFile], properties: Mapping[str, str]) -> int | None:
         return put_files(table.refresh(), files, "append", None, properties).snapshot

@@ -44,13 +44,13 @@ def get_many(table: Table | OverlayTable, keys: KeysLike, columns: Sequence[str]
     test = KeyTest(known, KeySet(codes))
     names = table.schema.names if columns is None else [columns] if isinstance(columns, str) else columns
     shown = resolve(tuple(names), table.schema, case_sensitive=True, query=table.query_schema)
-    # Keys are read too, because the rows are put in their order.
-    paths = [*shown.paths, *((name,) for name in known.names)]
+    # Several rows are put in the order of their keys, so these are read too.
+    paths = shown.paths if len(wanted) == 1 else [*shown.paths, *test.columns]
     projection = Projection.of(table.schema, paths)
     plan = plan_candidates(table, key_condition(known, wanted), projection, DEFAULT, None, test)
     rows = execute(plan).to_arrow()
-    at = test.codes.find(known.encode(rows))
     if len(rows) > 1:
+        at = np.zeros(len(rows), np.int64) if len(wanted) == 1 else test.codes.find(known.encode(rows))
         if len(np.unique(at)) < len(at):
             raise _twice(known, wanted.take(pa.array(at[repeated(pa.array(at))])))
         rows = rows.take(pa.array(np.argsort(at)))

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.table import StaticTable
 from pyiceberg.table.snapshots import Operation
 
 from skipstone.core.evidence import Array
-from skipstone.errors import ConflictError, SkipstoneError, UsageError
+from skipstone.errors import ConflictError, DuplicateKeyError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, publish, summaries
@@ -93,10 +94,22 @@ class Commit:
     index: bool = True
     job: str = field(default_factory=lambda: secrets.token_hex(10))
     attempts: int = 0
+    result: Outcome | None = None
+    work: Producer | None = None
     repeated: tuple[int, RowCounts] | None = None
     spent: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("locate", "write", "commit", "index"), 0.0)
     )
+
+    _data: tuple[NewFile, ...] = ()
+    _files: tuple[NewFile, ...] = ()
+    _removed: frozenset[str] = frozenset()
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the last attempt does."""
+        assert self.result is not None
+        return self.result
 
     def run(self) -> WriteReport:
         """Find the rows, write the files, and commit them."""
@@ -111,10 +124,9 @@ class Commit:
         self.layout = table_layout(table.table, {})
         self.head = table
         try:
-            self.located = self._timed("locate", lambda: self.change.search(table, None))
-            self._prepare()
+            self._first()
         except BaseException:
-            self._discard(self.change.files)
+            self._discard((*self.change.files, *self._data))
             raise
         if not self._files and not self._removed:
             return self._report(None)
@@ -130,6 +142,26 @@ class Commit:
         return self._report(number, self._index() if number is not None else "")
 
     # -- attempts ----------------------------------------------------------------------------
+
+    def _first(self) -> None:
+        """Prepare the first attempt; what an old snapshot would end is decided by the newest one."""
+        self.located = self._timed("locate", lambda: self.change.search(self.table, None))
+        try:
+            self._prepare()
+        except DuplicateKeyError:
+            if not self._advance():
+                raise
+        if not self._files and not self._removed:
+            self._advance()
+
+    def _advance(self) -> bool:
+        """Prepare again on the newest snapshot; return False if that is the one that was prepared."""
+        current = self.table.pinned.latest().table
+        number = current.metadata.current_snapshot()
+        if (None if number is None else number.snapshot_id) == self.head.snapshot:
+            return False
+        self._rebase(current)
+        return True
 
     def _rebase(self, current: IcebergTable) -> bool:
         """Prepare an attempt on the current snapshot; return whether nothing is left to do."""
@@ -156,16 +188,17 @@ class Commit:
         # The attempt has certainly failed, so its delete files, and rows that differ now, are not needed.
         left = {file.path for file in self._files}
         self._discard([file for file in old if file.path not in left])
-        self.work.files, self.work.removed = self._files, self._removed
-        self.work.properties, self.work.operation = self._summary(), self._operation
+        if self.work is not None:
+            self.work.files, self.work.removed = self._files, self._removed
+            self.work.properties, self.work.operation = self._summary(), self._operation
         return not self._files and not self._removed
 
     def _prepare(self) -> None:
         """Write the files of an attempt; data files are written again only if their rows differ."""
         self.attempts += 1
-        before: Outcome | None = getattr(self, "outcome", None)
-        self.outcome = self.change.outcome(self.located)
-        rows = self.outcome.rows
+        before = self.result
+        self.result = self.change.outcome(self.located)
+        rows = self.result.rows
         if before is None or not _same(before.rows, rows):
             self._data = self._timed("write", lambda: self._write(rows))
         deletes = self._timed("write", self._write_deletes)
@@ -289,6 +322,9 @@ def check_current(table: Table) -> None:
     if table.pinned.reference is not None:
         problem = f"table was opened at snapshot {table.pinned.reference}"
         raise UsageError(problem, path=table.name, hint="open the table without snapshot= to write to it")
+    if isinstance(table.table, StaticTable):
+        problem = "table opened from a metadata file is read-only"
+        raise UsageError(problem, path=table.name, hint="open the table by its name in a catalog")
 
 
 def _same(one: pa.Table | None, other: pa.Table | None) -> bool:

@@ -18,5 +18,7 @@ def test_all_parts_agree(tmp_path: Path) -> None:
         "upsert 100 two-column keys into 1,000 rows",
         "delete 10 of 1,000 rows by key",
         "50 gets of 1,000 rows",
+        "100 rows, a call each",
+        "half of 1,000 rows with 100 unflushed ones",
     ]
     assert not [path for path in tmp_path.iterdir() if path != found]
