@@ -55,7 +55,8 @@ def test_a_spec_id_that_is_used_again_conflicts(name: str, tmp_path: Path) -> No
         writer = other(tmp_path).table
         (again,) = [one for one in table.specs.values() if one.spec_id == spec]
         source = schema.get_field_index("ts") + 1 if name != "p" else again.fields[0].source_id
-        fields = [again.fields[0].model_copy(update={"source_id": source, "transform": DayTransform()})]
+        changed = {"source_id": source, "field_id": again.fields[0].field_id + 1, "name": "ts_day"}
+        fields = [again.fields[0].model_copy(update={**changed, "transform": DayTransform()})]
         used = again if name == "p" else PartitionSpec(*fields, spec_id=spec)
         if phase == "rewriting" and done == total:
             writer._do_commit(
