@@ -45,8 +45,8 @@ SAMPLES = {
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
-    "keyed model": Sample(4, 0.1),
-    "killed tails": Sample(14, 0.03),
+    "keyed model": Sample(4, 1 / 2_500),
+    "killed tails": Sample(14, 0.015),
     "damaged aggregates": Sample(15, 1 / 36),
     "damaged index": Sample(54, 1 / 6),
     "damaged tables": Sample(20, 1 / 50),
