@@ -75,6 +75,7 @@ def test_the_lease_of_a_killed_process_is_free(tmp_path: Path) -> None:
     lease.release()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_does_not_inherit_the_lease(tmp_path: Path) -> None:
     lease = acquire(tmp_path)
     told, tell = os.pipe()
