@@ -38,7 +38,7 @@ SAMPLES = {
     # tests/compact
     "compactions": Sample(16, 1 / 25),
     # tests/table
-    "keyed writes": Sample(3, 1 / 100),
+    "keyed writes": Sample(2, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
