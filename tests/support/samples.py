@@ -45,12 +45,12 @@ SAMPLES = {
     "overlays": Sample(12, 0.03),
     "aggregates of overlays": Sample(4, 0.008),
     "transactions": Sample(3, 1 / 100),
-    "keyed writes": Sample(3, 1 / 100),
+    "keyed model": Sample(4, 1 / 2_500),
+    "keyed writes": Sample(2, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
-    "keyed model": Sample(4, 0.1),
-    "killed tails": Sample(14, 0.03),
+    "killed tails": Sample(14, 0.015),
     "damaged aggregates": Sample(15, 1 / 36),
     "damaged index": Sample(54, 1 / 6),
     "damaged tables": Sample(20, 1 / 50),

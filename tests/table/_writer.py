@@ -10,7 +10,7 @@ import skipstone as sk
 
 KEYS = 40
 """Keys that all processes write."""
-ROUNDS = 6
+ROUNDS = 4
 
 
 def upserts(table: sk.Table, number: int) -> None:

@@ -123,8 +123,8 @@ class Lease:
     """The right to write to a tail, while the process lives."""
 
     def __init__(self, store: LocalStore, name: str, descriptor: int, state: TailState) -> None:
-        self.store, self.name, self.state = store, name, state
         self._descriptor = descriptor
+        self.store, self.name, self.state = store, name, state
         _HELD.add(self)
 
     @classmethod
@@ -193,6 +193,10 @@ class Lease:
         )
         self.store.write(STATE, [state.encode()])
         self.state = state
+
+    def __del__(self) -> None:
+        # A writer that nobody can close any more must not keep others away.
+        self.release()
 
     def release(self) -> None:
         """Give the lease back."""
