@@ -38,7 +38,7 @@ SAMPLES = {
     # tests/bridge
     "bridges": Sample(60, 1 / 20),
     # tests/compact
-    "compactions": Sample(16, 1 / 25),
+    "compactions": Sample(8, 1 / 25),
     "upkeep": Sample(4, 1 / 60),
     "upkeep races": Sample(4, 1 / 60),
     # tests/corpus
@@ -56,6 +56,7 @@ SAMPLES = {
     "index searches": Sample(50, 1 / 60),
     "partition filters": Sample(90, 1 / 10),
     "reasons": Sample(16, 1 / 500),
+    "round trips": Sample(30, 1 / 100),
     "SQL": Sample(60, 1 / 50),
     "statistics": Sample(16, 1 / 500),
     "verify": Sample(12, 1 / 800),

@@ -302,6 +302,7 @@ root, number, turns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 from tests.unit.index.test_build import write
 from pathlib import Path
 build.MANY_SEGMENTS = 2
+print("ready", flush=True)
 for turn in range(turns):
     write(Path(root), 100 + 50 * number + turn)
     lake = sk.open(root)
@@ -327,6 +328,9 @@ def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
     sk.open(root).index.build(engine="local")
     turns = 5
     workers = [spawn(WORKER, str(root), str(n), str(turns)) for n in range(2)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n", worker.communicate()
     reads = used = 0
     already_indexed = sk.open(root)
     while reads < 6 or any(worker.poll() is None for worker in workers):
