@@ -27,7 +27,7 @@ ALL = {
     "rewrite-all": True,
     "delete-file-threshold": 3,
     "delete-ratio-threshold": 0.5,
-    "target-spec-id": 0,
+    "output-spec-id": 0,
     "rewrite-job-order": "files-desc",
     "max-concurrent-file-group-rewrites": 3,
     "partial-progress.enabled": True,
@@ -103,6 +103,8 @@ def test_the_plan_as_json(compact: Run, table: sk.Table) -> None:
 def test_every_option_reaches_the_plan(compact: Run) -> None:
     text = {**ALL, "sort-by": "id,name", "target-file-size-bytes": "64MiB", "min-file-size-bytes": "1MiB"}
     text |= {"max-file-size-bytes": "100MB", "max-file-group-size-bytes": "1GiB"}
+    # Iceberg's name of the option says the same as ours.
+    text["target-spec-id"] = text.pop("output-spec-id")
     args = []
     for name, value in text.items():
         args += (
