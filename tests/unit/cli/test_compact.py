@@ -27,7 +27,7 @@ ALL = {
     "rewrite-all": True,
     "delete-file-threshold": 3,
     "delete-ratio-threshold": 0.5,
-    "target-spec-id": 0,
+    "output-spec-id": 0,
     "rewrite-job-order": "files-desc",
     "max-concurrent-file-group-rewrites": 3,
     "partial-progress.enabled": True,
@@ -103,6 +103,8 @@ def test_the_plan_as_json(compact: Run, table: sk.Table) -> None:
 def test_every_option_reaches_the_plan(compact: Run) -> None:
     text = {**ALL, "sort-by": "id,name", "target-file-size-bytes": "64MiB", "min-file-size-bytes": "1MiB"}
     text |= {"max-file-size-bytes": "100MB", "max-file-group-size-bytes": "1GiB"}
+    # The only option with another name than Iceberg's.
+    text["target-spec-id"] = text.pop("output-spec-id")
     args = []
     for name, value in text.items():
         args += (
@@ -157,8 +159,11 @@ def test_a_plan_in_a_file(compact: Run, table: sk.Table, tmp_path: Path) -> None
     damaged = compact("--plan", file, "--dry-run")
     assert (damaged.exit_code, damaged.stderr) == (
         Exit.FILE,
-        "error: compaction plan does not match its hash; hint: make a new plan\n",
+        f"error: {file}: compaction plan does not match its hash; hint: make a new plan\n",
     )
+    file.write_text("no plan")
+    damaged = compact("--plan", file, "--dry-run")
+    assert damaged.stderr.startswith(f"error: {file}: compaction plan is damaged: Expecting value: line 1")
     missing = compact("--plan", tmp_path / "none.json", "--dry-run")
     assert (missing.exit_code, "plan can't be read: No such file" in missing.stderr) == (Exit.FILE, True)
 
