@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import skipstone as sk
 from skipstone.compact.options import MIB, NO_THRESHOLD, CompactionOptions, parse_java
 from skipstone.errors import UsageError
-from tests.compact._tables import numbered
+from tests.compact._tables import ids_of, numbered
 
 DEFAULTS = {
     "strategy": "binpack",
@@ -67,6 +68,9 @@ def test_sizes_follow_the_target() -> None:
         ({"partial_progress_max_commits": 0}, "partial_progress_max_commits must be"),
         ({"strategy": "z-order"}, "unknown strategy 'z-order'"),
         ({"rewrite_job_order": "bytes"}, "unknown rewrite_job_order 'bytes'"),
+        ({"rewrite_all": "no"}, "rewrite_all must be True or False, got 'no'"),
+        ({"partial_progress_enabled": 1}, "partial_progress_enabled must be True or False"),
+        ({"target_spec_id": "0"}, "target_spec_id must be an integer of at least 0, got '0'"),
         ({"sort_by": ("id",)}, "sort_by= does not apply to binpack"),
         ({"strategy": "zorder"}, "zorder does not support 0 columns"),
         ({"strategy": "hilbert", "sort_by": tuple("abcdefghi")}, "hilbert does not support 9 columns"),
@@ -123,3 +127,63 @@ def test_options_of_a_table(tmp_path: Any) -> None:
         change.set_properties({"write.target-file-size-bytes": "7000"})
     table.refresh()
     assert table.plan_compaction().options.target_file_size_bytes == 7000
+
+
+def test_a_sort_order_without_an_ordered_column(tmp_path: Any) -> None:
+    table = numbered(tmp_path, 1, sort_by=["bucket(4, p)", "id"])
+    with pytest.raises(UsageError, match="sort order begins with no column that has an order") as refused:
+        table.plan_compaction(strategy="sort")
+    assert refused.value.hint == "name columns in sort_by"
+
+
+@pytest.mark.parametrize("memory", [0, -1, "1GB", True])
+def test_memory_is_checked_before_any_work(memory: Any, tmp_path: Any) -> None:
+    table = numbered(tmp_path, 2)
+    with pytest.raises(UsageError, match="memory must be an integer of at least 1"):
+        table.compact(table.plan_compaction(rewrite_all=True), engine="local", memory=memory)
+
+
+def test_the_least_memory_is_enough(tmp_path: Any) -> None:
+    table = numbered(tmp_path, 2)
+    plan = table.plan_compaction(rewrite_all=True, strategy="sort", sort_by="p")
+    report = table.compact(plan, engine="local", memory=1)
+    assert (report.files_removed, report.rows) == (2, 20)
+    assert ids_of(table) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        ({"run": 5}, "property 'run' must be a string, got 5"),
+        ({5: "run"}, "property 5 must be a string, got 'run'"),
+        ({"operation": "append"}, "property operation is set by the commit itself"),
+        ({"added-records": "1"}, "property added-records is set by the commit itself"),
+        ({"total-records": "1"}, "property total-records is set by the commit itself"),
+        (["run"], "properties must be a dict of strings, got a list"),
+    ],
+)
+def test_properties_that_would_damage_a_summary(properties: Any, problem: str, tmp_path: Any) -> None:
+    """Other engines refuse to read a table with a summary whose values are not text."""
+    table = numbered(tmp_path, 2)
+    plan, before = table.plan_compaction(rewrite_all=True), table.snapshots()
+    writes: list[Callable[[], object]] = [
+        lambda: table.compact(plan, engine="local", properties=properties),
+        lambda: table.rewrite_manifests(rewrite_all=True, properties=properties),
+        lambda: sk.ingest(table.head(1), table, engine="local", properties=properties),
+    ]
+    for write in writes:
+        with pytest.raises(UsageError) as refused:
+            write()
+        assert refused.value.message == problem
+    assert table.refresh().snapshots() == before
+    table.compact(plan, engine="local", properties={"run": "5"})
+    summary = table.table.refresh().metadata.snapshots[-1].summary
+    assert summary is not None
+    assert summary.additional_properties["run"] == "5"
+
+
+@pytest.mark.parametrize(("ids", "hint"), [(5, "pass [5]"), ("5", None), (None, None)])
+def test_snapshot_ids_are_a_list(ids: Any, hint: str | None, tmp_path: Any) -> None:
+    with pytest.raises(UsageError, match="snapshot_ids must be a list of snapshot ids") as refused:
+        numbered(tmp_path, 1).expire(snapshot_ids=ids)
+    assert refused.value.hint == hint

@@ -382,8 +382,9 @@ def test_a_plan_of_a_lost_snapshot_is_refused(tmp_path: Path) -> None:
     with table.table.manage_snapshots() as manage:
         manage.rollback_to_snapshot(table.snapshots()[0].id)
     before = data_paths(tmp_path)
-    with pytest.raises(ConflictError, match="branch was rolled back from snapshot"):
+    with pytest.raises(ConflictError, match="no longer in the history of the branch") as refused:
         table.compact(plan, engine="local")
+    assert refused.value.hint == "make a new plan; only the branch main can be compacted"
     assert ids_of(table) == list(range(10))
     lost = dataclasses.replace(plan, snapshot=77)
     with pytest.raises(ConflictError, match="snapshot 77 of the plan has expired"):
@@ -537,3 +538,23 @@ def test_sizes_converge_in_written_bytes(tmp_path: Path, strategy: Any) -> None:
     assert 2 <= report.files_added <= 2 * plan.expected_files
     assert table.plan_compaction(**options).groups == ()
     assert (table.scan().count(), table.scan("id < 1000000").count()) == before
+
+
+def test_partition_values_longer_than_a_file_name(tmp_path: Path) -> None:
+    """Directories of partitions are cut, and values that begin alike stay apart."""
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    table = sk.catalog(tmp_path / "w").create_table("db.t", schema)
+    texts = ["\u00e9" * 900, "\u00e9" * 900 + "!", None]
+    for number, text in enumerate(texts):
+        table.table.append(pa.table([[number], [text]], schema=schema))
+    with table.table.update_spec() as change:
+        change.add_identity("p")
+    table.refresh()
+    report = table.compact(table.plan_compaction(target_spec_id=1), engine="local", checksums=True)
+    assert (report.files_removed, report.files_added) == (3, 3)
+    found = table.table.refresh().scan().to_arrow().to_pylist()
+    assert {row["id"]: row["p"] for row in found} == dict(enumerate(texts))
+    assert table.scan("p IS NULL").to_arrow()["id"].to_pylist() == [2]
+    folders = {Path(path).parent.name for path in files_of(table).paths.to_pylist()}
+    assert folders == {"p=null", "p=" + "%C3%A9" * 42}
+    assert table.plan_compaction(target_spec_id=1).groups == ()

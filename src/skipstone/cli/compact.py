@@ -29,7 +29,7 @@ from skipstone.cli.options import (
 from skipstone.cli.output import Exit, check_output, emit, print_json, show, write_text
 from skipstone.cli.progress import steps
 from skipstone.cli.upkeep import TableArgument
-from skipstone.errors import ReadError
+from skipstone.errors import CorruptFileError, ReadError, UsageError
 
 if TYPE_CHECKING:
     from skipstone import CompactionPlan, Table
@@ -253,7 +253,11 @@ def read_plan(path: Path) -> CompactionPlan:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         hint = "pass the file that --save-plan wrote"
         raise ReadError(f"plan can't be read: {reason}", path=str(path), hint=hint) from None
-    return sk.CompactionPlan.from_json(text)
+    try:
+        return sk.CompactionPlan.from_json(text)
+    except (CorruptFileError, UsageError) as error:
+        error.path = str(path)
+        raise
 
 
 def _check_target(path: Path, *, force: bool) -> None:

@@ -219,6 +219,10 @@ def expire(
     check_version(table.table, table.name)
     check_current(table.table, dry_run=dry_run)
     table.refresh()
+    given: Any = snapshot_ids
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        problem = f"snapshot_ids must be a list of snapshot ids, got {given!r}"
+        raise UsageError(problem, hint=f"pass [{given}]" if isinstance(given, int) else None)
     ids = tuple(dict.fromkeys(snapshot_ids))
     by_age = not ids or older_than is not None or retain_last is not None
     check_collectable(table.metadata, table.name)

@@ -34,7 +34,7 @@ from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.manifests.writing import RawManifest, read_raw, write_existing
-from skipstone.iceberg.writing.commit import MANIFEST_BYTES, Producer, publish, schema_for
+from skipstone.iceberg.writing.commit import MANIFEST_BYTES, Producer, check_properties, publish, schema_for
 from skipstone.iceberg.writing.target import Target
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import Reported
@@ -115,6 +115,7 @@ def rewrite_manifests(
 ) -> ManifestsReport:
     """Combine manifests; ``Table.rewrite_manifests`` documents the options."""
     check_writable(table)
+    summary = check_properties(properties)
     check_current(table.table, dry_run=dry_run)
     table.refresh()
     check_writable(table)
@@ -148,7 +149,7 @@ def rewrite_manifests(
         Target.of(table.table),
         (),
         frozenset(),
-        properties or {},
+        summary,
         "main",
         Operation.REPLACE,
         pinned=table.pinned,

@@ -70,6 +70,12 @@ class CompactionOptions:
         if not target < high:
             problem = f"max_file_size_bytes must be more than the target {target}, got {high}"
             raise UsageError(problem, hint="omit max_file_size_bytes for 180 % of the target")
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                problem = f"{name} must be True or False, got {getattr(self, name)!r}"
+                raise UsageError(problem, hint=f"omit {name} for its default")
+        if self.target_spec_id is not None:
+            _check_number("target_spec_id", self.target_spec_id, 0)
         ratio = self.delete_ratio_threshold
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
             problem = f"delete_ratio_threshold must be above 0 and at most 1, got {ratio!r}"
@@ -117,6 +123,13 @@ _LEAST: Final = {
     "max_concurrent_file_group_rewrites": 1,
     "partial_progress_max_commits": 1,
 }
+
+_FLAGS: Final = (
+    "rewrite_all",
+    "partial_progress_enabled",
+    "use_starting_sequence_number",
+    "remove_dangling_deletes",
+)
 
 
 def _check_number(name: str, value: Any, least: int) -> None:

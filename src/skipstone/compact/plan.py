@@ -320,7 +320,8 @@ class CompactionPlan(Reported):
             )
             same = plan.hash == document["hash"]
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-            raise CorruptFileError(f"compaction plan is damaged: {error!r}", hint="make a new plan") from None
+            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise CorruptFileError(f"compaction plan is damaged: {what}", hint="make a new plan") from None
         if not same:
             raise CorruptFileError("compaction plan does not match its hash", hint="make a new plan")
         return plan
@@ -529,8 +530,16 @@ def check_options(options: CompactionOptions, snapshot: TableSnapshot) -> None:
             f"table has no partition spec {spec}", path=snapshot.name, hint=f"use one of {known}"
         )
     if options.strategy == "sort" and not options.sort_by:
-        hint = "name columns in sort_by, or define a sort order for the table"
-        raise UsageError("table has no sort order", path=snapshot.name, hint=hint)
+        problem, hint = (
+            "table has no sort order",
+            "name columns in sort_by, or define a sort order for the table",
+        )
+        if snapshot.metadata.sort_order().fields:
+            problem, hint = (
+                "table's sort order begins with no column that has an order",
+                "name columns in sort_by",
+            )
+        raise UsageError(problem, path=snapshot.name, hint=hint)
 
 
 def sort_order(options: CompactionOptions, metadata: TableMetadata) -> int | None:

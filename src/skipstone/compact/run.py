@@ -28,7 +28,14 @@ from skipstone.engine.jobs import Engine, EngineUse, choose_engine, engine_conte
 from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, check_committable, publish
+from skipstone.iceberg.writing.commit import (
+    JOB,
+    Producer,
+    check_ancestor,
+    check_committable,
+    check_properties,
+    publish,
+)
 from skipstone.iceberg.writing.target import Target
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.report import Reported
@@ -197,6 +204,10 @@ def compact(
         hint = f"open {plan.table}, or plan the compaction of this table"
         raise UsageError(f"plan belongs to table {plan.table}", path=table.name, hint=hint)
     check_writable(table)
+    summary = check_properties(properties)
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
+        problem = f"memory must be an integer of at least 1, got {memory!r}"
+        raise UsageError(problem, hint="pass bytes, such as 2**30, or omit memory for its default")
     check_catalog(table.table)
     # Files are read and written with the table's newest schema.
     table.refresh()
@@ -206,7 +217,7 @@ def compact(
         check_committable(table.table, table.name)
     _, why = choose_engine(engine, master, remote, conf, threads)
     with engine_context(engine, master, remote, conf, threads) as running:
-        work = _Compaction(current_table(table), plan, running, checksums, memory, properties or {}, progress)
+        work = _Compaction(current_table(table), plan, running, checksums, memory, summary, progress)
         report = work.run()
     use = EngineUse(running.name, why).compared(bytes=plan.bytes_to_read)
     with suppress(SkipstoneError):
@@ -216,11 +227,12 @@ def compact(
 
 
 def _check_base(plan: CompactionPlan, table: Table) -> None:
-    """Refuse a plan whose snapshot has expired or was rolled back."""
+    """Refuse a plan whose snapshot has expired, was rolled back, or belongs to another branch."""
     if table.metadata.snapshot_by_id(plan.snapshot or -1) is None:
         problem = f"snapshot {plan.snapshot} of the plan has expired"
         raise ConflictError(problem, path=table.name, hint="make a new plan")
-    check_ancestor(table.table, plan.snapshot, table.metadata.current_snapshot(), table.name)
+    hint = "make a new plan; only the branch main can be compacted"
+    check_ancestor(table.table, plan.snapshot, table.metadata.current_snapshot(), table.name, hint)
 
 
 def _check_live(table: Table, plan: CompactionPlan) -> None:

@@ -136,7 +136,7 @@ class LocalRows:
             self._held = []
             runs = self._spill.runs
             if order.keys(survey.sample):
-                limit = int(self._memory / (2 * self.engine.parallelism))
+                limit = max(int(self._memory / (2 * self.engine.parallelism)), 1)
                 runs = _shuffle(self._spill, runs, survey.sample, order, limit)
             tasks = _grouped(runs, order if runs is not self._spill.runs else None, survey.files)
         threads = max(self.engine.parallelism // len(tasks), 1)

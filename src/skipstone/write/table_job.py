@@ -13,7 +13,7 @@ import pyarrow as pa
 from skipstone.engine.jobs import Engine, EngineUse
 from skipstone.errors import SchemaError, SkipstoneError, UsageError, did_you_mean
 from skipstone.iceberg.catalogs import load_table
-from skipstone.iceberg.writing.commit import JOB, append
+from skipstone.iceberg.writing.commit import JOB, append, check_properties
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import WrittenFile
@@ -83,7 +83,8 @@ def ingest_table(
     target = open_target(table, catalog)
     how = parse_overwrite(mode, overwrite, where)
     chosen = table_layout(target, layout)
-    work = TableIngest(target, chosen, why, how, branch, properties or {}, index, queries, progress)
+    summary = check_properties(properties)
+    work = TableIngest(target, chosen, why, how, branch, summary, index, queries, progress)
     if key_columns(target):
         from skipstone.table.files import keyed_ingest
 

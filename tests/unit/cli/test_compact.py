@@ -159,8 +159,11 @@ def test_a_plan_in_a_file(compact: Run, table: sk.Table, tmp_path: Path) -> None
     damaged = compact("--plan", file, "--dry-run")
     assert (damaged.exit_code, damaged.stderr) == (
         Exit.FILE,
-        "error: compaction plan does not match its hash; hint: make a new plan\n",
+        f"error: {file}: compaction plan does not match its hash; hint: make a new plan\n",
     )
+    file.write_text("no plan")
+    damaged = compact("--plan", file, "--dry-run")
+    assert damaged.stderr.startswith(f"error: {file}: compaction plan is damaged: Expecting value: line 1")
     missing = compact("--plan", tmp_path / "none.json", "--dry-run")
     assert (missing.exit_code, "plan can't be read: No such file" in missing.stderr) == (Exit.FILE, True)
 

@@ -335,6 +335,29 @@ _COUNTED: Final = {
 }
 
 
+_OWN: Final = frozenset(
+    {"operation", "changed-partition-count", "added-files-size", "removed-files-size"}.union(
+        *((*kind.files, kind.rows) for kinds in _COUNTED.values() for kind in kinds)
+    )
+)
+"""Names in summaries that every commit sets itself."""
+
+
+def check_properties(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return properties for a snapshot's summary; other engines refuse to read values that are not text."""
+    properties: Any = {} if given is None else given
+    if not isinstance(properties, Mapping):
+        problem = f"properties must be a dict of strings, got a {type(properties).__name__}"
+        raise UsageError(problem, hint='pass names and values, such as {"job": "nightly"}')
+    for name, value in properties.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            problem = f"property {name!r} must be a string, got {value!r}"
+            raise UsageError(problem, hint="convert names and values with str()")
+        if name in _OWN or name.startswith("total-"):
+            raise UsageError(f"property {name} is set by the commit itself", hint="choose another name")
+    return dict(properties)
+
+
 def data_file(file: NewFile, spec: PartitionSpec) -> DataFile:
     """Convert to pyiceberg's data file."""
     metrics = file.metrics
@@ -610,12 +633,16 @@ def _since(table: Table, base: int | None, branch: str, name: str) -> Changes | 
     return changes(table, before, head)
 
 
-def check_ancestor(table: Table, base: int | None, head: Snapshot | None, name: str) -> None:
+def check_ancestor(
+    table: Table, base: int | None, head: Snapshot | None, name: str, hint: str = _RUN_AGAIN
+) -> None:
     """Refuse to follow a head that does not descend from the base: rows deleted there may be live again."""
     line = {one.snapshot_id for one in ancestors(table.metadata, head)}
     if base is not None and base not in line:
-        problem = f"branch was rolled back from snapshot {base}, on which the write was planned"
-        raise ConflictError(problem, path=name, hint=_RUN_AGAIN)
+        problem = (
+            f"snapshot {base}, on which the write was planned, is no longer in the history of the branch"
+        )
+        raise ConflictError(problem, path=name, hint=hint)
 
 
 def check_committable(table: Table, name: str) -> None:

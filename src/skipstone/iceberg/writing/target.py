@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -226,6 +227,8 @@ class _SyncedFile(pa.OSFile):  # type: ignore[misc]
 
 
 _FORMAT: Final = "write.format.default"
+_LONGEST_NAME: Final = 255
+_CUT_ESCAPE: Final = re.compile("%[0-9A-F]?$")
 
 
 # -- the table ---------------------------------------------------------------------------------
@@ -242,6 +245,13 @@ class NewFile:
     """0: rows, 1: position deletes."""
     sort_order: int | None = None
     """The table's sort order that the rows are in, if any."""
+
+
+def _short_name(name: str) -> str:
+    """Shorten a directory name, which readers don't parse, to what file systems accept."""
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    return _CUT_ESCAPE.sub("", name.encode()[:_LONGEST_NAME].decode(errors="ignore"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +386,8 @@ class Target:
 
     def _spec_path(self, values: Record) -> str:
         try:
-            return self.spec.partition_to_path(values, self.table_schema)
+            path = self.spec.partition_to_path(values, self.table_schema)
+            return "/".join(map(_short_name, path.split("/")))
         except ValueError:
             # A source column of an old spec was dropped.
             return f"spec-{self.spec.spec_id}"
