@@ -326,3 +326,13 @@ def test_get_and_get_many(table: sk.Table) -> None:
     assert found["id"].to_pylist() == [50, 3]
     assert pc.sum(table.get_many(pa.array(range(0, 300, 3)))["v"]).as_py() == sum(range(0, 100, 3)) * 10
     assert table.get_many([]).num_rows == 0
+
+
+@pytest.mark.parametrize("properties", [{"run": 7}, {"total-records": "1"}, "nightly"])
+def test_properties_that_others_could_not_read(properties: Any, table: sk.Table) -> None:
+    before = table.snapshot
+    with pytest.raises(sk.UsageError, match="propert"):
+        table.upsert(rows([1], v=9), properties=properties)
+    with pytest.raises(sk.UsageError, match="propert"):
+        table.transaction(properties=properties)
+    assert table.refresh().snapshot == before

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from skipstone.core.rows import RowSet
 from skipstone.errors import UsageError
+from skipstone.iceberg.writing.commit import check_properties
 from skipstone.iceberg.writing.target import NewFile
 from skipstone.scan.execute import execute
 from skipstone.scan.plan import Task
@@ -122,7 +123,7 @@ def write_frame(
 
     current = open_target(table)
     layout = table_layout(current, {})
-    work = TableIngest(current, layout, why, properties=properties or {}, publish=publish)
+    work = TableIngest(current, layout, why, properties=check_properties(properties), publish=publish)
     work.run(open_rows(data, chosen), table.pinned.storage_options)
     table.refresh()
     return reports[0]

@@ -17,6 +17,7 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.core.filter import fix_clock
 from skipstone.errors import ConflictError, MissingFileError, UsageError
+from skipstone.iceberg.writing.commit import check_properties
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import PublicNames
 from skipstone.report.units import plural
@@ -82,7 +83,7 @@ class Transaction(PublicNames):
         check_unique(self._base)
         self._staged = Memtable(self._keys, self._target.schema, 1)
         self._views = TailView(NAME)
-        self._token, self._properties = token, properties
+        self._token, self._properties = token, check_properties(properties)
         self._ended = ""
         self.report = None
 

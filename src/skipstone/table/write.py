@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from skipstone.core.filter import fix_clock
 from skipstone.errors import UsageError, did_you_mean
+from skipstone.iceberg.writing.commit import check_properties
 from skipstone.iceberg.writing.target import Target, check_columns
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Predicate
@@ -79,7 +80,7 @@ def commit(
     """Commit a change."""
     if token is not None and not (isinstance(token, str) and token):
         raise UsageError(f"token must be a non-empty string, got {token!r}", hint="omit it, or pass a string")
-    return Commit(table, change, token, properties or {}, rebased, index).run()
+    return Commit(table, change, token, check_properties(properties), rebased, index).run()
 
 
 def opened(table: Table) -> tuple[Keys, Target]:
