@@ -33,6 +33,7 @@ COMMANDS = {
     "expire": "upkeep",
     "orphans": "upkeep",
     "manifests": "upkeep",
+    "serve": "serve",
     "doctor": "doctor",
     "demo": "demo",
 }
