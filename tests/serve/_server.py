@@ -53,7 +53,7 @@ def make_table(root: Path) -> Path:
     table = catalog.create_table("db.events", rows_of(0).schema, partition_by=["part"], properties=properties)
     for number in range(FILES):
         table.table.append(rows_of(number))
-    catalog.open("db.events").index.build(blooms=["key"], engine="local")
+    catalog.open("db.events").index.build(blooms=["key"], values=True, engine="local")
     return warehouse
 
 

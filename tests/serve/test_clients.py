@@ -1,4 +1,4 @@
-"""Real clients against the running server: pyiceberg's RestCatalog and Polars, with no change on their side."""
+"""Real clients against the running server: pyiceberg's RestCatalog and Polars, without any change to them."""
 
 from __future__ import annotations
 

@@ -527,13 +527,13 @@ def test_a_directory_is_listed_again(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
     pq.write_table(pa.table({"id": [1]}), lake / "a.parquet")
-    with serving(lakes={"lake": str(lake)}, limits={"fresh_seconds": 0.0}) as running:
-        with running.client() as client:
-            assert len(client.post("/api/plan", json={"lake": "lake"}).json()["tasks"]) == 1
-            pq.write_table(pa.table({"id": [2]}), lake / "b.parquet")
-            assert len(client.post("/api/plan", json={"lake": "lake"}).json()["tasks"]) == 2
-            # There is no catalog.
-            error_of(client.get("/v1/namespaces"), 404, "NoSuchNamespaceException")
+    fresh = {"fresh_seconds": 0.0}
+    with serving(lakes={"lake": str(lake)}, limits=fresh) as running, running.client() as client:
+        assert len(client.post("/api/plan", json={"lake": "lake"}).json()["tasks"]) == 1
+        pq.write_table(pa.table({"id": [2]}), lake / "b.parquet")
+        assert len(client.post("/api/plan", json={"lake": "lake"}).json()["tasks"]) == 2
+        # There is no catalog.
+        error_of(client.get("/v1/namespaces"), 404, "NoSuchNamespaceException")
 
 
 def test_limits_are_checked_by_level() -> None:

@@ -8,6 +8,7 @@ NaN in the columns of the filter.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from skipstone.predicate.iceberg import from_iceberg
 from skipstone.predicate.tree import Predicate
 from skipstone.serve.access import bad_request
 
+_ZONELESS = re.compile(r"T[0-9:.]+$")
 _FLOATS = (types.FloatType, types.DoubleType)
 _SIZES: dict[type, int] = {types.IntegerType: 31, types.LongType: 63}
 
@@ -91,11 +93,13 @@ class _Reader:
             return ice.AlwaysTrue()
         self.columns[name] = kind
         leaf = _leaf(node, name, values)
-        if isinstance(kind, types.FloatType) and any(np.float32(one.value) != one.value for one in items):
+        if isinstance(kind, types.FloatType) and any(
+            float(np.float32(one.value)) != one.value for one in items
+        ):
             # Some clients round the literal to the column's type, and others don't.
             self.widened.append(name)
             return _make(
-                ice.Or, leaf, _leaf(node, name, [literals.DoubleLiteral(one.value) for one in items])
+                ice.Or, leaf, _leaf(node, name, [literals.DoubleLiteral(float(one.value)) for one in items])
             )
         return leaf
 
@@ -124,6 +128,13 @@ def _typed(item: literals.Literal[Any], kind: types.IcebergType, name: str) -> l
     if isinstance(kind, types.TimestampNanoType | types.TimestamptzNanoType):
         return None
     try:
+        if isinstance(kind, _FLOATS):
+            if type(value) not in (int, float):
+                raise TypeError
+            item = literals.DoubleLiteral(float(value))
+        if isinstance(kind, types.TimestamptzType) and isinstance(value, str) and _ZONELESS.search(value):
+            # pyiceberg writes instants without their zone, which is UTC.
+            return item.to(types.TimestampType())
         if isinstance(kind, types.DecimalType):
             return literals.DecimalLiteral(Decimal(str(value)))
         if isinstance(kind, types.UUIDType):
@@ -131,7 +142,7 @@ def _typed(item: literals.Literal[Any], kind: types.IcebergType, name: str) -> l
         if isinstance(kind, types.BinaryType | types.FixedType):
             return literals.BinaryLiteral(bytes.fromhex(value))
         made = item.to(kind)
-    except (ValueError, TypeError, AttributeError, InvalidOperation):
+    except (ValueError, TypeError, AttributeError, OverflowError, InvalidOperation):
         raise bad_request(
             f"literal {value!r} of the filter is not a value of {name}, which is {kind}"
         ) from None
