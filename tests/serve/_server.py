@@ -75,7 +75,7 @@ class Running:
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.uri, headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(base_url=self.uri, headers=headers, timeout=60, trust_env=False, verify=False)
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._log.getvalue().splitlines()]
@@ -87,7 +87,9 @@ def serving(
 ) -> Iterator[Running]:
     log = io.StringIO()
     limits = Limits(**{"rate": 10_000.0, **options.pop("limits", {})})
-    catalog = None if warehouse is None else sk.catalog(f"{warehouse}/").iceberg
+    catalog = options.pop("catalog", None)
+    if warehouse is not None:
+        catalog = sk.catalog(f"{warehouse}/").iceberg
     server = make_server(catalog, lakes, port=0, limits=limits, log=Log(log), **options)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import socket
 import threading
 import time
@@ -15,12 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.noop import NoopCatalog
 
 import skipstone as sk
 from skipstone.errors import UsageError
 from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens
 from skipstone.serve.app import make_server
 from tests.serve._server import FILES, Running, make_table, serving, write_tokens
+from tests.support.samples import sample
 
 TABLE = "/v1/namespaces/db/tables/events"
 PLAN = f"{TABLE}/plan"
@@ -215,6 +218,9 @@ def test_nothing_outside_is_served(server: Running, root: Path) -> None:
 def test_a_table_that_leads_outside_is_refused(tmp_path: Path) -> None:
     catalog = sk.catalog(f"{tmp_path}/home/")
     table = catalog.create_table("db.t", pa.schema({"id": pa.int64()}))
+    with serving(tmp_path / "home") as running, running.client() as client:
+        empty = {"status": "completed", "file-scan-tasks": []}
+        assert client.post("/v1/namespaces/db/tables/t/plan", json={}).json() == empty
     outside = tmp_path / "outside.parquet"
     pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), outside)
     table.table.add_files([str(outside)])
@@ -365,20 +371,51 @@ def test_slow_bodies(warehouse: Path) -> None:
             assert client.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
-def test_slow_answers(logs: str, tmp_path: Path) -> None:
-    """A lake that can't be listed, as a pipe in its place blocks whoever opens it."""
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    pq.write_table(pa.table({"id": [1]}), lake / "a.parquet")
-    limits = {"seconds": 0.3, "workers": 1, "queue": 1, "fresh_seconds": 1e9}
-    with serving(lakes={"lake": str(lake)}, limits=limits) as running, running.client() as client:
-        size = (lake / "a.parquet").stat().st_size
-        (lake / "a.parquet").unlink()
-        os.mkfifo(lake / "a.parquet")
-        assert size > 0
-        ask = {"lake": "lake", "where": "id = 1"}
-        assert client.post("/api/plan", json=ask).status_code in (500, 503)
-        assert client.get("/health").status_code == 200
+class Slow(NoopCatalog):
+    """A catalog that answers only after it is released."""
+
+    name = "slow"
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.released = inner, threading.Event()
+
+    def load_table(self, name: Any) -> Any:
+        assert self.released.wait(60)
+        return self.inner.load_table(name)
+
+
+def test_slow_answers(warehouse: Path) -> None:
+    slow = Slow(sk.catalog(f"{warehouse}/").iceberg)
+    limits = {"seconds": 0.2, "workers": 1, "queue": 2}
+    with serving(catalog=slow, limits=limits) as running, running.client() as client:
+        assert "0.2 seconds" in error_of(client.get(TABLE), 503, "ServiceUnavailableException")
+        # The first waits on its thread; the next fills the queue, and others are refused.
+        prefer = {"Prefer": "respond-async"}
+        submitted = client.post(PLAN, json={}, headers=prefer).json()
+        assert submitted["status"] == "submitted"
+        refused = client.post(PLAN, json={}, headers=prefer)
+        assert "busy" in error_of(refused, 503, "ServiceUnavailableException")
+        assert refused.headers["retry-after"] == "1"
+        address = f"{PLAN}/{submitted['plan-id']}"
+        assert client.get(address).json() == submitted
+        # A plan that has not begun is cancelled, which makes room.
+        assert client.delete(address).status_code == 204
+        again = client.post(PLAN, json={}, headers=prefer).json()
+        slow.released.set()
+        while (plan := client.get(f"{PLAN}/{again['plan-id']}").json())["status"] == "submitted":
+            time.sleep(0.01)
+        assert len(plan["file-scan-tasks"]) == FILES
+
+
+def test_long_plans_continue(warehouse: Path) -> None:
+    slow = Slow(sk.catalog(f"{warehouse}/").iceberg)
+    with serving(catalog=slow, limits={"submit_after": 0.05}) as running, running.client() as client:
+        submitted = client.post(PLAN, json={}).json()
+        assert submitted["status"] == "submitted"
+        slow.released.set()
+        while (plan := client.get(f"{PLAN}/{submitted['plan-id']}").json())["status"] == "submitted":
+            time.sleep(0.01)
+        assert plan["status"] == "completed"
 
 
 def test_rates() -> None:
@@ -540,3 +577,48 @@ def test_limits_are_checked_by_level() -> None:
     Limits(depth=3).check_document({"a": [1]})
     with pytest.raises(Refusal, match="levels deep"):
         Limits(depth=3).check_document({"a": [[1]]})
+
+
+# -- anything at all -----------------------------------------------------------------------------
+
+NAMES = """
+lake logs where domain columns name id ts values ranges low filter type and or not eq in left right child term
+value v key select is-null starts-with snapshot-id plan-task table db.events limit 1=1
+"""
+WORDS = st.sampled_from(NAMES.split())
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), WORDS, st.text(max_size=5)
+)
+DOCUMENTS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(WORDS, inner, max_size=5),
+        st.builds(
+            lambda type, term, value: {"type": type, "term": term, "value": value}, WORDS, WORDS, inner
+        ),
+    ),
+    max_leaves=12,
+)
+BODIES = st.one_of(
+    DOCUMENTS,
+    st.builds(lambda filter: {"filter": filter}, DOCUMENTS),
+    st.builds(lambda rest: {**rest, "lake": "logs"}, st.dictionaries(WORDS, DOCUMENTS, max_size=4)),
+    st.builds(
+        lambda values, ranges: {
+            "lake": "logs",
+            "domain": {"columns": [{"name": "id", "values": values, "ranges": ranges}]},
+        },
+        DOCUMENTS,
+        DOCUMENTS,
+    ),
+)
+
+
+@settings(max_examples=sample("server, bodies"), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=BODIES)
+def test_no_body_makes_the_server_fail(server: Running, body: Any) -> None:
+    with server.client() as client:
+        for path in (PLAN, f"{TABLE}/tasks", "/api/plan", "/api/explain", "/api/files-to-query"):
+            answer = client.post(path, json=body)
+            assert answer.status_code in (200, 400, 404, 406), (path, answer.text)

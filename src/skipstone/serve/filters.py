@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -22,6 +22,7 @@ from pyiceberg.expressions import literals
 from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 
+from skipstone.errors import shorten
 from skipstone.predicate.iceberg import from_iceberg
 from skipstone.predicate.tree import Predicate
 from skipstone.serve.access import bad_request
@@ -144,24 +145,20 @@ def _typed(item: literals.Literal[Any], kind: types.IcebergType, name: str) -> l
         made = item.to(kind)
     except (ValueError, TypeError, AttributeError, OverflowError, InvalidOperation):
         raise bad_request(
-            f"literal {value!r} of the filter is not a value of {name}, which is {kind}"
+            f"literal {shorten(repr(value), 80)} of the filter is not a value of {name}, which is {kind}"
         ) from None
     limits = (literals.AboveMax, literals.BelowMin)
     return None if isinstance(made, limits) or made.value != made.value else made
 
 
-def known_columns(
-    names: Sequence[str] | None, schemas: Sequence[Schema], *, case_sensitive: bool
-) -> Mapping[str, int]:
-    """Ids of the named columns; refuses names that no schema has."""
-    ids: dict[str, int] = {}
-    for name in names or ():
+def check_columns(names: Sequence[str], schemas: Sequence[Schema], *, case_sensitive: bool) -> None:
+    """Refuse names that no schema has."""
+    for name in names:
         for schema in schemas:
             try:
-                ids[name] = schema.find_field(name, case_sensitive).field_id
+                schema.find_field(name, case_sensitive)
                 break
             except ValueError:
                 continue
         else:
             raise bad_request(f"select names an unknown column: {name}")
-    return ids

@@ -34,8 +34,8 @@ def check_name(name: tuple[str, ...], kind: str) -> None:
 
 @dataclass(slots=True)
 class _Opened:
-    lake: Lake
-    since: float
+    lake: Lake | None = None
+    since: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -116,14 +116,15 @@ class Lakes:
     @contextmanager
     def _use(self, key: Hashable, make: Callable[[], Lake]) -> Iterator[Lake]:
         with self._lock:
-            opened = self._opened.get(key)
-            if opened is None or self._clock() - opened.since > self._limits.fresh_seconds:
-                opened = self._opened[key] = _Opened(make(), self._clock())
+            opened = self._opened.setdefault(key, _Opened())
             self._opened.move_to_end(key)
             if len(self._opened) > _OPEN:
                 self._opened.popitem(last=False)
-        # Lakes have caches; planning holds the interpreter anyway.
+        # One at a time: lakes have caches, and planning holds the interpreter anyway.
         with opened.lock:
+            now = self._clock()
+            if opened.lake is None or now - opened.since > self._limits.fresh_seconds:
+                opened.lake, opened.since = make(), now
             yield opened.lake
 
 

@@ -25,7 +25,7 @@ from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.table import TableSnapshot
 from skipstone.scan.lake import Table, current_table
 from skipstone.serve.access import Refusal, bad_request
-from skipstone.serve.filters import Filter, known_columns
+from skipstone.serve.filters import Filter, check_columns
 from skipstone.store.absolute import AbsoluteStore
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
@@ -50,7 +50,7 @@ def plan_table(table: Table, request: PlanTableScanRequest) -> TablePlan:
     """Plan a scan: files that statistics, bloom filters or pages exclude are left out."""
     chosen, schemas = _pin(table, request)
     sensitive = request.case_sensitive
-    known_columns(request.select, schemas, case_sensitive=sensitive)
+    check_columns(request.select or (), schemas, case_sensitive=sensitive)
     expression = AlwaysTrue() if request.filter is None else request.filter
     filter = Filter.of(expression, schemas, case_sensitive=sensitive)
     residual = expression.model_dump(mode="json", by_alias=True)
