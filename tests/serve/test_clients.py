@@ -185,3 +185,37 @@ def test_snapshots(planned: Catalog, alone: Catalog) -> None:
     scan = table.scan(row_filter=EqualTo("part", 0), snapshot_id=first)
     assert len([*scan.plan_files()]) == 1
     assert scan.to_arrow().num_rows == ROWS
+
+
+def test_delete_files_of_all_kinds(tmp_path: Path) -> None:
+    """Each file of a page refers to its own delete files; the bodies are as the protocol has them."""
+    maker = Maker(
+        tmp_path, [("id", "long"), ("p", "string")], [("p", "identity")], seed="kinds", format_version=3
+    )
+    maker.append([{"id": n, "p": "abc"[n % 3]} for n in range(60)], merge=False)
+    path = maker.places()[0][0]
+    maker.delete_vector({path: [0, 1]})
+    maker.delete_equal([1], [(5,), (7,)])
+    home = sk.catalog(f"{tmp_path}/home/").iceberg
+    home.create_namespace("db")
+    home.register_table("db.events", maker.metadata_location)
+    with serving(tmp_path / "home", limits={"page": 2}) as running, running.client() as client:
+        address = "/v1/namespaces/db/tables/events"
+        plan = client.post(f"{address}/plan", json={}).json()
+        rest = client.post(f"{address}/tasks", json={"plan-task": plan["plan-tasks"][0]}).json()
+    kinds: dict[str, set[str]] = {}
+    for page in (plan, rest):
+        for task in page["file-scan-tasks"]:
+            mine = [page["delete-files"][at] for at in task.get("delete-file-references", [])]
+            kinds[task["data-file"]["file-path"]] = {one["content"] for one in mine}
+            for one in mine:
+                if one["content"] == "equality-deletes":
+                    assert one["equality-ids"] == [1]
+                else:
+                    assert one["file-format"] == "puffin"
+                    assert one["referenced-data-file"] == task["data-file"]["file-path"]
+                    assert one["content-offset"] > 0
+                    assert one["content-size-in-bytes"] > 0
+    assert len(kinds) == 3
+    assert {file for file, mine in kinds.items() if "position-deletes" in mine} == {path}
+    assert any("equality-deletes" in mine for mine in kinds.values())
