@@ -329,6 +329,8 @@ EXTRAS: Final = {
     "pyiceberg": ("pyiceberg", "iceberg"),
     "pyspark": ("PySpark", "spark"),
     "sqlalchemy": ("SQLAlchemy", "iceberg"),
+    "starlette": ("Starlette", "server"),
+    "uvicorn": ("uvicorn", "server"),
     "zstandard": ("zstandard", "iceberg"),
 }
 """Libraries that the base install lacks: their names, and the extras that install them."""

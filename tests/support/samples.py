@@ -37,6 +37,8 @@ SAMPLES = {
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/bridge
     "bridges": Sample(60, 1 / 20),
+    # tests/serve
+    "server, bodies": Sample(20, 1 / 10),
     # tests/compact
     "compactions": Sample(8, 1 / 25),
     "upkeep": Sample(4, 1 / 60),

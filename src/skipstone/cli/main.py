@@ -39,6 +39,7 @@ COMMANDS = {
     "expire": "upkeep",
     "orphans": "upkeep",
     "manifests": "upkeep",
+    "serve": "serve",
     "doctor": "doctor",
     "demo": "demo",
 }

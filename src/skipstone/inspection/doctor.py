@@ -25,6 +25,7 @@ _EXTRAS = {
     "spark": "Spark",
     "iceberg": "Iceberg tables",
     "engines": "DuckDB, DataFusion and Polars",
+    "server": "the planning server",
 }
 _LEAST_JAVA = 17
 _REQUIRED = re.compile(r"([\w.-]+).*extra == .(\w+).")

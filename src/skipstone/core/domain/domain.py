@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import Kind, array_keys, key_space, storage_type, to_key
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of
-from skipstone.errors import NotExpressibleError, TypeMismatchError
+from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError
 
 _MAX_RANGES = 6
 
@@ -340,6 +341,43 @@ class ColumnDomain(DomainTree):
 
     def to_column_domain(self) -> ColumnDomain:
         return self
+
+    def to_json(self) -> str:
+        """Convert to JSON text; ``from_json`` converts back.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> x = sk.ColumnHandle("x", pa.int64())
+            >>> sk.ColumnDomain.of({x: sk.Domain.values(pa.int64(), [1, 7])}).to_json()
+            '{"columns": [{"name": "x", "values": [1, 7], "nulls": false, "nans": false}]}'
+        """
+        from skipstone.core.domain.documents import to_document
+
+        return json.dumps(to_document(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, schema: pa.Schema) -> ColumnDomain:
+        """Convert from JSON text.
+
+        Args:
+            text: The text, as ``to_json`` writes it.
+            schema: The types of the columns.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> lake = sk.open("events")
+            >>> text = '{"columns": [{"name": "event_id", "ranges": [{"low": 990}]}]}'
+            >>> len(lake.files_to_query(None, sk.ColumnDomain.from_json(text, lake.schema)))
+            1
+        """
+        from skipstone.core.domain.documents import from_document
+
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise PredicateError(f"domain is not valid JSON: {error}") from None
+        return from_document(document, schema)
 
     def __str__(self) -> str:
         if self.is_none:

@@ -1,0 +1,330 @@
+"""The server's routes: Iceberg's REST catalog protocol under ``/v1``, and a JSON API under ``/api``."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.exceptions import NoSuchNamespaceError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from skipstone.errors import UsageError
+from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, names_of
+from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
+from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
+from skipstone.serve.questions import explain, files_to_query, plan
+from skipstone.serve.records import Log, Metrics
+from skipstone.serve.tables import TablePlan, plan_table, read_request
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_SEPARATOR: Final = "\x1f"
+_NAMESPACES: Final = "/v1/namespaces"
+_NAMESPACE: Final = "/v1/namespaces/{namespace}"
+_TABLES: Final = f"{_NAMESPACE}/tables"
+_TABLE: Final = f"{_TABLES}/{{table}}"
+
+
+class Planner:
+    """Answers requests from lakes, tables and stored plans."""
+
+    def __init__(self, lakes: Lakes, tokens: Tokens, limits: Limits, log: Log, rate: RateLimit) -> None:
+        self.lakes, self.limits = lakes, limits
+        self.plans, self.workers = Plans(limits), Workers(limits)
+        self.metrics = Metrics(lambda: len(self.plans))
+        self.gate = Gate(tokens, rate, limits, self.workers, log, self.metrics)
+
+    def app(self) -> Starlette:
+        """The application."""
+        protocol: list[tuple[str, str, Callable[[Call], Any]]] = [
+            ("GET", _NAMESPACES, self.list_namespaces),
+            ("GET", _NAMESPACE, self.load_namespace),
+            ("HEAD", _NAMESPACE, self.load_namespace),
+            ("GET", _TABLES, self.list_tables),
+            ("HEAD", _TABLE, self.load_table),
+            ("GET", _TABLE, self.load_table),
+            ("POST", f"{_TABLE}/plan", self.submit_plan),
+            ("GET", f"{_TABLE}/plan/{{plan}}", self.fetch_plan),
+            ("DELETE", f"{_TABLE}/plan/{{plan}}", self.cancel_plan),
+            ("POST", f"{_TABLE}/tasks", self.fetch_tasks),
+        ]
+        # Clients know paths with a prefix, which this server does not have.
+        endpoints = [f"{method} {path.replace('/v1/', '/v1/{prefix}/', 1)}" for method, path, _ in protocol]
+        # Clients that can plan on the server do, unless they are configured otherwise.
+        defaults = {"scan-planning-mode": "server"}
+        config = {"defaults": defaults, "overrides": {}, "endpoints": endpoints}
+
+        async def configure(_: Call) -> Answer:
+            return Answer(config)
+
+        own: list[tuple[str, str, Callable[[Call], Any]]] = [
+            ("GET", "/v1/config", configure),
+            ("GET", "/api/lakes", self.list_lakes),
+            ("POST", "/api/plan", partial(self.answer, plan)),
+            ("POST", "/api/explain", partial(self.answer, explain)),
+            ("POST", "/api/files-to-query", partial(self.answer, files_to_query)),
+            ("GET", "/metrics", self.show_metrics),
+        ]
+        routes = [self._route(*one) for one in (*own, *protocol)]
+        routes.append(self._route("GET", "/health", _healthy, public=True))
+        # A failure that no route handles has the protocol's form as well.
+        return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+
+    def _route(
+        self, method: str, path: str, handler: Callable[[Call], Any], *, public: bool = False
+    ) -> Route:
+        endpoint = self.gate.endpoint(f"{method} {path}", handler, public=public)
+        route = Route(path, endpoint, methods=[method])
+        route.methods = {method}  # Starlette adds HEAD to GET
+        return route
+
+    # -- catalog -----------------------------------------------------------------------------
+
+    async def list_namespaces(self, call: Call) -> Answer:
+        """The namespaces in one, or at the top."""
+        parent = tuple(filter(None, call.request.query_params.get("parent", "").split(_SEPARATOR)))
+        listed = await call.run(lambda: _in_catalog(lambda: self.lakes.catalog.list_namespaces(parent)))
+        return Answer({"namespaces": [list(one) for one in listed if call.caller.may_see(names_of(one))]})
+
+    async def load_namespace(self, call: Call) -> Answer:
+        """The properties of a namespace."""
+        name = _namespace(call)
+        if not call.caller.may_see(names_of(name)):
+            raise Refusal(403, "ForbiddenException", f"{call.caller.name} may not read {names_of(name)}")
+        properties = await call.run(
+            lambda: _in_catalog(lambda: self.lakes.catalog.load_namespace_properties(name))
+        )
+        if call.request.method == "HEAD":
+            return Answer(status=204)
+        return Answer({"namespace": list(name), "properties": dict(properties)})
+
+    async def list_tables(self, call: Call) -> Answer:
+        """The tables of a namespace that the caller may read."""
+        name = _namespace(call)
+        tables = await call.run(lambda: _in_catalog(lambda: self.lakes.catalog.list_tables(name)))
+        readable = [one for one in tables if call.caller.may("read", names_of(one))]
+        return Answer({"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in readable]})
+
+    async def load_table(self, call: Call) -> Answer:
+        """The metadata of a table; without the catalog's settings, which can have credentials."""
+        name = _table(call, "read")
+        loaded = await call.run(lambda: self.lakes.load(name))
+        if call.request.method == "HEAD":
+            return Answer(status=204)
+        location = json.dumps(loaded.metadata_location)
+        metadata = loaded.metadata.model_dump_json()
+        return Answer(f'{{"metadata-location":{location},"metadata":{metadata},"config":{{}}}}')
+
+    # -- scan planning -----------------------------------------------------------------------
+
+    async def submit_plan(self, call: Call) -> Answer:
+        """Plan a scan; an asynchronous plan has only an id."""
+        name = _table(call, "plan")
+        request = read_request(await call.document())
+
+        def work() -> TablePlan:
+            with self.lakes.table(name) as table:
+                made = plan_table(table, request)
+            self.metrics.planned(len(made), made.of_files)
+            return made
+
+        future = self.workers.submit(work)
+        after = 0.0 if call.prefers_async() else self.limits.submit_after
+        if await call.wait(future, self.limits.seconds if after is None else after):
+            made = future.result()
+            stored = self.plans.add(call.caller, name, future) if len(made) > self.limits.page else None
+            return await self._completed(call, made, stored)
+        if after is None:
+            future.cancel()
+            raise call.late()
+        stored = self.plans.add(call.caller, name, future)
+        notes = {"table": names_of(name)}
+        return Answer({"status": "submitted", "plan-id": stored.id}, notes=notes)
+
+    async def fetch_plan(self, call: Call) -> Answer:
+        """The state of an asynchronous plan, or its first page."""
+        stored = self.plans.get(call.caller, _table(call, "plan"), call.part("plan"))
+        if not stored.work.done():
+            return Answer({"status": "submitted", "plan-id": stored.id})
+        if stored.work.cancelled():
+            return Answer({"status": "cancelled"})
+        error = stored.work.exception()
+        if error is not None:
+            assert isinstance(error, Exception)
+            refusal, notes = refusal_of(error)
+            return Answer({"status": "failed", **refusal.body}, notes=notes)
+        return await self._completed(call, stored.work.result(), stored)
+
+    async def cancel_plan(self, call: Call) -> Answer:
+        """Forget a plan; work that has begun is finished and dropped."""
+        self.plans.drop(self.plans.get(call.caller, _table(call, "plan"), call.part("plan")))
+        return Answer(status=204)
+
+    async def fetch_tasks(self, call: Call) -> Answer:
+        """A further page of a plan."""
+        name = _table(call, "plan")
+        document = await call.document()
+        token = document.get("plan-task") if isinstance(document, dict) else None
+        plan_id, _, page = token.rpartition(".") if isinstance(token, str) else ("", "", "")
+        try:
+            stored = self.plans.get(call.caller, name, plan_id)
+            made = stored.work.result(timeout=0) if stored.work.done() else None
+        except Refusal:
+            made = None
+        start = int(page) * self.limits.page if page.isdecimal() and len(page) < 10 else 0
+        if made is None or not 0 < start < len(made):
+            raise Refusal(404, "NoSuchPlanTaskException", "no such plan task, or no longer")
+        return Answer(await call.run(lambda: made.page(start, start + self.limits.page)))
+
+    async def _completed(self, call: Call, made: TablePlan, stored: StoredPlan | None) -> Answer:
+        page = await call.run(lambda: made.page(0, self.limits.page))
+        body: dict[str, Any] = {"status": "completed", **page}
+        if stored is not None:
+            body["plan-id"] = stored.id
+            pages = range(1, -(-len(made) // self.limits.page))
+            body["plan-tasks"] = [f"{stored.id}.{number}" for number in pages]
+        return Answer(body, notes={"files": len(made), "of_files": made.of_files})
+
+    # -- the JSON API ------------------------------------------------------------------------
+
+    async def list_lakes(self, call: Call) -> Answer:
+        """Directories, and whether there are tables."""
+        named = [name for name in sorted(self.lakes.directories) if call.caller.may("read", name)]
+        return Answer({"lakes": named, "catalog": self.lakes.has_catalog})
+
+    async def answer(self, ask: Callable[..., dict[str, Any]], call: Call) -> Answer:
+        """Answer a question about a directory or a table."""
+        document = await call.document()
+        if not isinstance(document, dict):
+            raise Refusal(400, "BadRequestException", "body is not a JSON object")
+        given = {kind: document.pop(kind) for kind in ("lake", "table") if kind in document}
+        if len(given) != 1 or not isinstance(name := next(iter(given.values())), str):
+            raise Refusal(400, "BadRequestException", "body names neither a lake nor a table, or both")
+        call.caller.need("plan", name)
+
+        def work() -> dict[str, Any]:
+            if "lake" in given:
+                opened = self.lakes.directory(name)
+            else:
+                opened = self.lakes.table(tuple(name.split(".")))
+            with opened as lake:
+                return ask(lake, document, self.limits)
+
+        return Answer(await call.run(work), notes=given)
+
+    async def show_metrics(self, _: Call) -> Answer:
+        """Metrics for Prometheus."""
+        return Answer(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+async def _healthy(_: Call) -> Answer:
+    return Answer({"status": "ok"})
+
+
+async def _unrouted(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = {404: "NoSuchEndpointException", 405: "UnsupportedOperationException"}.get(error.status_code)
+    refusal = Refusal(error.status_code, kind or "BadRequestException", "no such endpoint or method")
+    return JSONResponse(refusal.body, error.status_code, headers=error.headers)
+
+
+def _namespace(call: Call) -> tuple[str, ...]:
+    name = tuple(call.part("namespace").split(_SEPARATOR))
+    check_name(name, "NoSuchNamespaceException")
+    return name
+
+
+def _table(call: Call, right: Any) -> tuple[str, ...]:
+    name = (*_namespace(call), call.part("table"))
+    call.caller.need(right, names_of(name))
+    return name
+
+
+def _in_catalog(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except NoSuchNamespaceError:
+        raise Refusal(404, "NoSuchNamespaceException", "no such namespace") from None
+
+
+# -- the server --------------------------------------------------------------------------------
+
+
+def make_server(
+    catalog: Any = None,
+    directories: Mapping[str, str] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8181,
+    token_file: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    limits: Limits | None = None,
+    stay_below_root: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    log: Log | None = None,
+) -> uvicorn.Server:
+    """A server that is ready to run; raises for settings that are not safe.
+
+    Args:
+        catalog: A pyiceberg catalog.
+        directories: Directories of Parquet files by name.
+        host: The address to listen on; without tokens only one of this machine.
+        port: The port; 0 for any.
+        token_file: The file of tokens and their rights.
+        tls_cert: The certificate chain, in PEM.
+        tls_key: Its key.
+        limits: Limits of requests.
+        stay_below_root: Whether links and tables may not lead out of the directories.
+        storage_options: Options of object stores.
+        log: Where requests are logged; standard error by default.
+    """
+    import uvicorn
+
+    if catalog is None and not directories:
+        raise UsageError("server has nothing to serve", hint="use --catalog or --lake NAME=PATH")
+    if token_file is None and not _is_loopback(host):
+        hint = "use --token-file, or --host 127.0.0.1"
+        raise UsageError(f"server without tokens can't listen on {host}", hint=hint)
+    if (tls_cert is None) is not (tls_key is None):
+        raise UsageError("TLS needs a certificate and a key", hint="use --tls-cert and --tls-key together")
+    chosen = limits or Limits()
+    tokens = Tokens() if token_file is None else Tokens.read(token_file)
+    lakes = Lakes(
+        catalog, directories or {}, chosen, stay_below_root=stay_below_root, storage_options=storage_options
+    )
+    planner = Planner(lakes, tokens, chosen, log or Log(), RateLimit(chosen.rate))
+    config = uvicorn.Config(
+        planner.app(),
+        host=host,
+        port=port,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        lifespan="off",
+        limit_concurrency=chosen.connections,
+        timeout_graceful_shutdown=5,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"certificate or key can't be read: {error}", path=tls_cert) from None
+    return uvicorn.Server(config)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,223 @@
+"""The gate of the server: who asks, how much and how often, in what time; and what each answer records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError
+from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens, bad_request
+from skipstone.serve.records import Log, Metrics
+
+T = TypeVar("T")
+Handler: TypeAlias = Callable[["Call"], Awaitable["Answer"]]
+
+_BUSY = {"Retry-After": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: a JSON document, text, or nothing."""
+
+    body: Any = None
+    status: int = 200
+    media_type: str = "application/json"
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the log."""
+
+
+class Workers:
+    """Threads that plan, and a bound on the work that waits for them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._pool = ThreadPoolExecutor(limits.workers, "skipstone-serve")
+        self._limits, self._waiting, self._lock = limits, 0, threading.Lock()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Start work, or refuse it."""
+        with self._lock:
+            if self._waiting >= self._limits.queue:
+                raise Refusal(503, "ServiceUnavailableException", "server is busy", _BUSY)
+            self._waiting += 1
+        future = self._pool.submit(work)
+        future.add_done_callback(self._finish)
+        return future
+
+    def _finish(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request of a caller."""
+
+    request: Request
+    caller: Caller
+    limits: Limits
+    workers: Workers
+
+    def part(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    def prefers_async(self) -> bool:
+        """Whether the client asks for an asynchronous answer."""
+        return "respond-async" in self.request.headers.get("prefer", "").lower()
+
+    async def document(self) -> Any:
+        """The JSON of the body, within the limits."""
+        body = await self._body()
+        try:
+            document = json.loads(body, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"body is not valid JSON: {error}") from None
+        self.limits.check_document(document)
+        return document
+
+    async def _body(self) -> bytes:
+        too_large = Refusal(413, "RequestTooLargeException", f"body has more than {self.limits.body:,} bytes")
+        declared = self.request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self.limits.body:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                async for chunk in self.request.stream():
+                    body += chunk
+                    if len(body) > self.limits.body:
+                        raise too_large
+        except TimeoutError:
+            message = f"body did not arrive within {self.limits.body_seconds:g} seconds"
+            raise Refusal(408, "RequestTimeoutException", message, {"Connection": "close"}) from None
+        return bytes(body)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of work on another thread, within the time limit."""
+        future = self.workers.submit(work)
+        if not await self.wait(future, self.limits.seconds):
+            future.cancel()
+            raise self.late()
+        return future.result()
+
+    async def wait(self, future: Future[Any], seconds: float) -> bool:
+        """Whether work is done, after no more than some time."""
+        if not future.done() and seconds > 0:
+            done = asyncio.get_running_loop().create_future()
+
+            def tell() -> None:
+                if not done.done():
+                    done.set_result(None)
+
+            loop = asyncio.get_running_loop()
+            future.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(tell))
+            await asyncio.wait({done}, timeout=seconds)
+        return future.done()
+
+    def late(self) -> Refusal:
+        """The refusal of a request that takes too long."""
+        message = f"answer took longer than {self.limits.seconds:g} seconds"
+        return Refusal(503, "ServiceUnavailableException", message, _BUSY)
+
+
+@dataclass(slots=True)
+class Gate:
+    """Wraps the handlers of all routes."""
+
+    tokens: Tokens
+    rate: RateLimit
+    limits: Limits
+    workers: Workers
+    log: Log
+    metrics: Metrics
+
+    def endpoint(
+        self, route: str, handler: Handler, *, public: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of a route; only a public one answers without a token."""
+
+        async def answer(request: Request) -> Response:
+            started = time.perf_counter()
+            caller: Caller | None = None
+            notes: Mapping[str, Any] = {}
+            try:
+                caller = self._admit(request, public=public)
+                answered = await handler(Call(request, caller, self.limits, self.workers))
+                notes, response = answered.notes, _response(answered)
+            except ClientDisconnect:
+                response = Response(status_code=499)
+            except Exception as error:  # noqa: BLE001  (every failure is an answer and a line of the log)
+                refusal, notes = refusal_of(error)
+                response = _response(Answer(refusal.body, refusal.status))
+                response.headers.update(refusal.headers)
+            seconds = time.perf_counter() - started
+            self.metrics.answered(route, response.status_code, seconds)
+            self.log.write(
+                method=request.method,
+                route=route,
+                status=response.status_code,
+                ms=round(seconds * 1e3, 1),
+                caller=None if caller is None else caller.name,
+                client=None if request.client is None else request.client.host,
+                **notes,
+            )
+            return response
+
+        return answer
+
+    def _admit(self, request: Request, *, public: bool) -> Caller:
+        address = "" if request.client is None else request.client.host
+        if public:
+            caller = Caller("anyone", ())
+        else:
+            try:
+                caller = self.tokens.caller(request.headers.get("authorization"))
+            except Refusal:
+                # Guesses are limited too.
+                self.rate.take(f"address {address}")
+                raise
+        self.rate.take(
+            f"token {caller.name}" if self.tokens.required and not public else f"address {address}"
+        )
+        return caller
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
+    """The answer to a failure, and what the log says of it."""
+    if isinstance(error, Refusal):
+        return error, {"error": error.kind}
+    if isinstance(error, PredicateError | UsageError):
+        return Refusal(400, "BadRequestException", str(error)), {"error": type(error).__name__}
+    if isinstance(error, MissingFileError):
+        return Refusal(503, "ServiceUnavailableException", str(error), _BUSY), {"error": "MissingFileError"}
+    if isinstance(error, SkipstoneError):
+        return Refusal(500, type(error).__name__, str(error)), {"error": type(error).__name__}
+    where = "".join(traceback.format_exception(error)[-3:])
+    return Refusal(500, "InternalServerError", "server failed; its log says why"), {"error": where}
+
+
+def _response(answer: Answer) -> Response:
+    body = answer.body
+    if body is None:
+        return Response(status_code=answer.status)
+    if not isinstance(body, str):
+        body = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    return Response(body, answer.status, media_type=answer.media_type)

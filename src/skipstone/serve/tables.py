@@ -1,0 +1,227 @@
+"""Plans of tables as the Iceberg REST protocol writes them: pages of data files with their delete files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog.rest.scan_planning import PlanTableScanRequest
+from pyiceberg.conversions import to_json
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.types import PrimitiveType, UUIDType
+
+from skipstone.core.evidence import Array
+from skipstone.errors import SchemaError, UsageError
+from skipstone.iceberg.deletes.match import DeleteMatches
+from skipstone.iceberg.manifests.entries import Entries
+from skipstone.iceberg.table import TableSnapshot
+from skipstone.scan.lake import Table, current_table
+from skipstone.serve.access import Refusal, bad_request
+from skipstone.serve.filters import Filter, check_columns
+from skipstone.store.absolute import AbsoluteStore
+
+_CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
+
+
+def read_request(document: Any) -> PlanTableScanRequest:
+    """A request to plan a scan; the document's limits are checked already."""
+    if not isinstance(document, dict):
+        raise bad_request("body is not a JSON object")
+    for name in ("start-snapshot-id", "end-snapshot-id"):
+        if document.get(name) is not None:
+            raise Refusal(
+                406, "UnsupportedOperationException", f"incremental scans are not supported: {name}"
+            )
+    try:
+        return PlanTableScanRequest.model_validate(document)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise bad_request(f"request is not a valid plan request: {str(error)[:500]}") from None
+
+
+def plan_table(table: Table, request: PlanTableScanRequest) -> TablePlan:
+    """Plan a scan: files that statistics, bloom filters or pages exclude are left out."""
+    chosen, schemas = _pin(table, request)
+    sensitive = request.case_sensitive
+    check_columns(request.select or (), schemas, case_sensitive=sensitive)
+    expression = AlwaysTrue() if request.filter is None else request.filter
+    filter = Filter.of(expression, schemas, case_sensitive=sensitive)
+    residual = expression.model_dump(mode="json", by_alias=True)
+    snapshot = chosen.pinned
+    if filter.where is None:
+        entries, _ = snapshot.inventory.everything
+    else:
+        plan = chosen.scan(filter.where, columns=[], case_sensitive=sensitive).plan()
+        entries = snapshot.inventory.take(np.array([task.number for task in plan.tasks], dtype=np.int64))
+    _check_below(snapshot, entries.paths)
+    whole = np.zeros(len(entries), dtype=bool)
+    if filter.certain is not None and len(entries):
+        sure = snapshot.plan_files(filter.certain, case_sensitive=sensitive)
+        paths = sure.entries.paths.filter(pa.array(sure.whole))
+        whole = pc.is_in(entries.paths, value_set=paths).to_numpy(zero_copy_only=False)
+    matches = snapshot.match_deletes(entries)
+    if matches is not None:
+        _check_below(snapshot, matches.deletes.paths)
+    return TablePlan(entries, whole, matches, residual, _Partitions(snapshot), len(snapshot.inventory))
+
+
+def _pin(table: Table, request: PlanTableScanRequest) -> tuple[Table, list[Schema]]:
+    """The table at the requested snapshot, and the schemas that the names of the filter can refer to."""
+    if request.snapshot_id is None:
+        return table, [table.iceberg_schema]
+    try:
+        own = table.at(request.snapshot_id)
+    except UsageError as error:
+        raise Refusal(404, "NoSuchSnapshotException", str(error)) from None
+    if request.use_snapshot_schema or own.iceberg_schema.schema_id == table.iceberg_schema.schema_id:
+        return own, [own.iceberg_schema]
+    # pyiceberg asks for the current schema and means that of the snapshot.
+    return current_table(table, request.snapshot_id), [table.iceberg_schema, own.iceberg_schema]
+
+
+def _check_below(snapshot: TableSnapshot, paths: pa.Array) -> None:
+    """Refuse to name a file outside the table's directory, unless the server trusts its tables."""
+    store = snapshot.access.store
+    if not isinstance(store, AbsoluteStore) or store.root is None:
+        return
+    root = store.root
+    plain = pc.and_(
+        pc.starts_with(paths, f"{root.rstrip('/')}/"), pc.invert(pc.match_substring_regex(paths, r"/\.\.?/"))
+    )
+    # Other spellings are checked one by one.
+    for path in paths.filter(pc.invert(plain)).to_pylist():
+        store.check(path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePlan:
+    """The data files of a plan; pages are written when they are requested."""
+
+    entries: Entries
+    whole: Array
+    """Per file, whether all its rows match by the rules of every client."""
+    matches: DeleteMatches | None
+    residual: Any
+    partitions: _Partitions
+    of_files: int
+    """Data files of the snapshot."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def page(self, start: int, stop: int) -> dict[str, Any]:
+        """The scan tasks of some files, and the delete files that they refer to."""
+        units = np.arange(start, min(stop, len(self)))
+        some = self.entries.take(units)
+        references, deletes = self._deletes(units)
+        data = _files(some, self.partitions)
+        for file, row_id in zip(data, some.first_row_ids.tolist(), strict=True):
+            if row_id >= 0:
+                file["first-row-id"] = row_id
+        tasks = []
+        for file, whole, mine in zip(data, self.whole[units].tolist(), references, strict=True):
+            task = {"data-file": file, "residual-filter": True if whole else self.residual}
+            if mine:
+                task["delete-file-references"] = mine
+            tasks.append(task)
+        return {"file-scan-tasks": tasks, **({"delete-files": deletes} if deletes else {})}
+
+    def _deletes(self, units: Array) -> tuple[Sequence[list[int]], list[dict[str, Any]]]:
+        """Per file the positions of its delete files in a list, and that list."""
+        matches = self.matches
+        if matches is None:
+            return [[]] * len(units), []
+        vectors = units[matches.vectors[units] >= 0]
+        parts = [matches.positions.pairs(units), matches.equalities.pairs(units)]
+        parts.append((vectors, matches.vectors[vectors]))
+        owners, numbers = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+        used, places = np.unique(numbers, return_inverse=True)
+        order = np.argsort(owners, kind="stable")
+        listed = places[order].tolist()
+        edges = np.searchsorted(owners[order], np.append(units, units[-1:] + 1)).tolist()
+        references = [listed[a:b] for a, b in pairwise(edges)]
+        return references, self._delete_files(matches.deletes.take(used.astype(np.int64)))
+
+    def _delete_files(self, some: Entries) -> list[dict[str, Any]]:
+        files = _files(some, self.partitions)
+        named = some.referenced.to_pylist()
+        spots = zip(some.content_offsets.tolist(), some.content_sizes.tolist(), strict=True)
+        for file, path, (offset, size), ids in zip(files, named, spots, some.equality_ids, strict=True):
+            if ids:
+                file["equality-ids"] = list(ids)
+            if path is not None:
+                file["referenced-data-file"] = path
+            if offset >= 0:
+                file |= {"content-offset": offset, "content-size-in-bytes": size}
+        return files
+
+
+def _files(some: Entries, partitions: _Partitions) -> list[dict[str, Any]]:
+    values = [partitions.values(key.spec_id, key.partition) for key in some.keys]
+    columns = (
+        some.specs.tolist(),
+        some.partitions.tolist(),
+        some.contents.tolist(),
+        some.paths.to_pylist(),
+        some.formats.to_pylist(),
+        some.sizes.tolist(),
+        some.rows.tolist(),
+        some.sort_orders.tolist(),
+    )
+    return [
+        {
+            "spec-id": spec,
+            "partition": values[code],
+            "content": _CONTENTS[content],
+            "file-path": path,
+            "file-format": format.lower(),
+            "file-size-in-bytes": size,
+            "record-count": rows,
+            **({"sort-order-id": order} if order >= 0 else {}),
+        }
+        for spec, code, content, path, format, size, rows, order in zip(*columns, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """Partition values as JSON."""
+
+    snapshot: TableSnapshot
+
+    def values(self, spec_id: int, partition: tuple[Any, ...] | None) -> list[Any]:
+        spec = self.snapshot.specs.get(spec_id)
+        if spec is None:
+            raise SchemaError(
+                "file has an unknown partition spec", path=self.snapshot.name, unit=str(spec_id)
+            )
+        if partition is None:
+            return [None for _ in spec.fields]
+        return [self._value(field, one) for field, one in zip(spec.fields, partition, strict=True)]
+
+    def _value(self, field: PartitionField, value: Any) -> Any:
+        if value is None:
+            return None
+        source = self._source(field.source_id)
+        kind = None if source is None else field.transform.result_type(source)
+        if isinstance(kind, UUIDType) and isinstance(value, bytes):
+            return str(uuid.UUID(bytes=value))
+        if isinstance(kind, PrimitiveType):
+            return to_json(kind, value)
+        # The source column was dropped from all schemas.
+        return value if isinstance(value, bool | int | float | str) else str(value)
+
+    def _source(self, field_id: int) -> Any:
+        for schema in (self.snapshot.iceberg_schema, *reversed(self.snapshot.metadata.schemas)):
+            try:
+                return schema.find_field(field_id).field_type
+            except ValueError:
+                continue
+        return None

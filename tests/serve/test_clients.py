@@ -1,0 +1,221 @@
+"""Real clients against the running server: pyiceberg's RestCatalog and Polars, without any change to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    Not,
+    NotEqualTo,
+    NotIn,
+    Or,
+    StartsWith,
+)
+
+import skipstone as sk
+from tests.iceberg._maker import Maker
+from tests.serve._server import FILES, ROWS, Running, make_table, serving
+
+KEY = hashlib.md5(b"3-17").hexdigest()
+OTHER = hashlib.md5(b"6-99").hexdigest()
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_table(tmp_path_factory.mktemp("serve"))
+
+
+@pytest.fixture(scope="module")
+def server(warehouse: Path) -> Iterator[Running]:
+    with serving(warehouse) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def planned(server: Running) -> Catalog:
+    """Plans on the server, because the server says that it can."""
+    catalog = load_catalog("planned", type="rest", uri=server.uri)
+    assert catalog.supports_server_side_planning()
+    return catalog
+
+
+@pytest.fixture(scope="module")
+def alone(server: Running) -> Catalog:
+    """The same catalog with a client that plans by itself."""
+    return load_catalog("alone", type="rest", uri=server.uri, **{"scan-planning-mode": "client"})
+
+
+def test_the_catalog_lists_and_loads(planned: Catalog) -> None:
+    assert planned.list_namespaces() == [("db",)]
+    assert planned.list_tables("db") == [("db", "events")]
+    assert planned.namespace_exists("db")
+    assert not planned.namespace_exists("nowhere")
+    assert planned.table_exists("db.events")
+    assert not planned.table_exists("db.nothing")
+    table = planned.load_table("db.events")
+    assert table.current_snapshot() is not None
+    assert table.scan().to_arrow().num_rows == FILES * ROWS
+
+
+# A filter, the files that a client alone plans, and those that are left by the index.
+CASES: list[tuple[BooleanExpression, int, int]] = [
+    (EqualTo("key", KEY), FILES, 1),  # bloom filters
+    (In("key", {KEY, OTHER}), FILES, 2),
+    (EqualTo("key", "9" * 32), FILES, 0),
+    (And(GreaterThanOrEqual("v", 3_550), LessThan("v", 4_000)), FILES, FILES - 1),  # pages
+    (And(EqualTo("part", 1), EqualTo("key", KEY)), 2, 0),  # partitions, then bloom filters
+    (And(EqualTo("part", 3), EqualTo("key", KEY)), 2, 1),
+    (Or(EqualTo("key", KEY), EqualTo("key", OTHER)), FILES, 2),
+    (Not(EqualTo("part", 1)), 6, 6),
+    (GreaterThan("f", 390.0), FILES, FILES),
+    (LessThan("v", 0), 0, 0),
+]
+
+
+@pytest.mark.parametrize(("filter", "by_client", "by_server"), CASES, ids=[str(one[0]) for one in CASES])
+def test_fewer_files_and_the_same_rows(
+    planned: Catalog, alone: Catalog, filter: BooleanExpression, by_client: int, by_server: int
+) -> None:
+    mine, others = (catalog.load_table("db.events").scan(row_filter=filter) for catalog in (planned, alone))
+    assert len([*others.plan_files()]) == by_client
+    assert len([*mine.plan_files()]) == by_server
+    order = [(name, "ascending") for name in ("key", "v", "n", "part")]
+    assert mine.to_arrow().sort_by(order).drop(["f"]) == others.to_arrow().sort_by(order).drop(["f"])
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        NotEqualTo("n", 5),
+        NotIn("n", {5, 6}),
+        IsNull("n"),
+        IsNaN("f"),
+        GreaterThan("f", -1.0),
+        LessThan("f", 1_000.0),
+        GreaterThan("n", -1),
+        GreaterThan("v", -1),
+        StartsWith("key", "0"),
+        Not(In("v", {7, 8})),
+        And(GreaterThan("v", -1), EqualTo("part", 2)),
+    ],
+    ids=str,
+)
+def test_counts_rely_on_residuals(planned: Catalog, alone: Catalog, filter: BooleanExpression) -> None:
+    """pyiceberg counts files without a residual from metadata alone."""
+    mine, others = (catalog.load_table("db.events").scan(row_filter=filter) for catalog in (planned, alone))
+    assert mine.count() == others.count() == mine.to_arrow().num_rows
+
+
+def test_a_file_whose_rows_all_match_has_no_residual(planned: Catalog) -> None:
+    def residuals(filter: BooleanExpression) -> set[str]:
+        tasks = planned.load_table("db.events").scan(row_filter=filter).plan_files()
+        return {str(task.residual) for task in tasks}
+
+    assert residuals(GreaterThan("v", -1)) == {"AlwaysTrue()"}
+    assert residuals(EqualTo("part", 2)) == {"AlwaysTrue()"}
+    # Clients differ about NaN and NULL.
+    assert residuals(GreaterThan("f", -1.0)) != {"AlwaysTrue()"}
+    assert residuals(NotEqualTo("n", -5)) != {"AlwaysTrue()"}
+
+
+def test_polars_reads_only_the_files_of_the_plan(planned: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    table = planned.load_table("db.events")
+    rows = pl.scan_iceberg(table).filter(pl.col("key").is_in([KEY, OTHER])).collect()
+    assert sorted(rows["key"].to_list()) == sorted([KEY, OTHER])
+    assert pl.scan_iceberg(table).select(pl.len()).collect().item() == FILES * ROWS
+
+
+def test_polars_asks_the_server(server: Running, planned: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    before = len(server.log())
+    query = pl.scan_iceberg(planned.load_table("db.events")).filter(pl.col("key") == KEY)
+    assert query.collect().height == 1
+    plans = [one for one in server.log()[before:] if one["route"].endswith("/plan")]
+    assert [(one["files"], one["of_files"]) for one in plans] == [(1, FILES)]
+
+
+def test_plans_have_pages(warehouse: Path) -> None:
+    with serving(warehouse, limits={"page": 3}) as running:
+        table = load_catalog("paged", type="rest", uri=running.uri).load_table("db.events")
+        assert len([*table.scan().plan_files()]) == FILES
+        assert table.scan(row_filter=GreaterThan("v", 9_000)).to_arrow().num_rows > 0
+        tasks = [one for one in running.log() if one["route"].endswith("/tasks")]
+    assert len(tasks) == 4  # three pages per plan; the first is in its answer
+
+
+def test_position_deletes_apply(tmp_path: Path) -> None:
+    maker = Maker(tmp_path, [("id", "long"), ("p", "string")], [("p", "identity")], seed="served")
+    maker.append([{"id": n, "p": "abc"[n % 3]} for n in range(60)], merge=False)
+    maker.delete_positions(maker.places()[:5])
+    home = sk.catalog(f"{tmp_path}/home/").iceberg
+    home.create_namespace("db")
+    home.register_table("db.events", maker.metadata_location)
+    wanted = sorted(row["id"] for row in maker.rows())
+    with serving(tmp_path / "home") as running:
+        table = load_catalog("deletes", type="rest", uri=running.uri).load_table("db.events")
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == wanted
+        some = table.scan(row_filter=EqualTo("p", "b"))
+        assert sorted(some.to_arrow()["id"].to_pylist()) == [n for n in wanted if n % 3 == 1]
+        assert sum(len(task.delete_files) for task in table.scan().plan_files()) > 0
+        maker.append([{"id": 100, "p": "a"}])
+        home.drop_table("db.events")
+        home.register_table("db.events", maker.metadata_location)
+        # A new snapshot is planned at once.
+        assert table.refresh().scan().to_arrow().num_rows == len(wanted) + 1
+
+
+def test_snapshots(planned: Catalog, alone: Catalog) -> None:
+    table = planned.load_table("db.events")
+    first = table.snapshots()[0].snapshot_id
+    scan = table.scan(row_filter=EqualTo("part", 0), snapshot_id=first)
+    assert len([*scan.plan_files()]) == 1
+    assert scan.to_arrow().num_rows == ROWS
+
+
+def test_delete_files_of_all_kinds(tmp_path: Path) -> None:
+    """Each file of a page refers to its own delete files; the bodies are as the protocol has them."""
+    maker = Maker(
+        tmp_path, [("id", "long"), ("p", "string")], [("p", "identity")], seed="kinds", format_version=3
+    )
+    maker.append([{"id": n, "p": "abc"[n % 3]} for n in range(60)], merge=False)
+    path = maker.places()[0][0]
+    maker.delete_vector({path: [0, 1]})
+    maker.delete_equal([1], [(5,), (7,)])
+    home = sk.catalog(f"{tmp_path}/home/").iceberg
+    home.create_namespace("db")
+    home.register_table("db.events", maker.metadata_location)
+    with serving(tmp_path / "home", limits={"page": 2}) as running, running.client() as client:
+        address = "/v1/namespaces/db/tables/events"
+        plan = client.post(f"{address}/plan", json={}).json()
+        rest = client.post(f"{address}/tasks", json={"plan-task": plan["plan-tasks"][0]}).json()
+    kinds: dict[str, set[str]] = {}
+    for page in (plan, rest):
+        for task in page["file-scan-tasks"]:
+            mine = [page["delete-files"][at] for at in task.get("delete-file-references", [])]
+            kinds[task["data-file"]["file-path"]] = {one["content"] for one in mine}
+            for one in mine:
+                if one["content"] == "equality-deletes":
+                    assert one["equality-ids"] == [1]
+                else:
+                    assert one["file-format"] == "puffin"
+                    assert one["referenced-data-file"] == task["data-file"]["file-path"]
+                    assert one["content-offset"] > 0
+                    assert one["content-size-in-bytes"] > 0
+    assert len(kinds) == 3
+    assert {file for file, mine in kinds.items() if "position-deletes" in mine} == {path}
+    assert any("equality-deletes" in mine for mine in kinds.values())
