@@ -38,7 +38,7 @@ PAGES = (
     ),
     *(f"docs/{name}.md" for name in ("iceberg", "ingest", "spark", "troubleshooting")),
 )
-TABLE_PAGES = ("docs/iceberg.md", "docs/compaction.md", "docs/maintenance.md")
+TABLE_PAGES = tuple(f"docs/{name}.md" for name in ("iceberg", "keyed-tables", "compaction", "maintenance"))
 CALLS = {
     "iceberg": [
         "sk.catalog('warehouse/')",

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         ChangedFileError,
         ConflictError,
         CorruptFileError,
+        DuplicateKeyError,
         EncryptedFileError,
         FileError,
         JobError,
@@ -91,6 +92,11 @@ if TYPE_CHECKING:
     from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
     from skipstone.store.options import with_credentials
     from skipstone.store.retry import RetryPolicy
+    from skipstone.table.changes import TableChanges
+    from skipstone.table.report import WriteReport
+    from skipstone.table.tail.status import TailStatus
+    from skipstone.table.tail.writer import TailWriter
+    from skipstone.table.transaction import Transaction
     from skipstone.tables import Catalog
     from skipstone.write.job import ingest
     from skipstone.write.report import IngestReport, PipelineReport
@@ -121,6 +127,7 @@ __all__ = [
     "CorruptFileError",
     "Diagnostic",
     "Domain",
+    "DuplicateKeyError",
     "EncryptedFileError",
     "Engine",
     "Execution",
@@ -169,7 +176,11 @@ __all__ = [
     "SkipstoneError",
     "SnapshotInfo",
     "Table",
+    "TableChanges",
+    "TailStatus",
+    "TailWriter",
     "Trace",
+    "Transaction",
     "TypeMismatchError",
     "UnknownColumnError",
     "UsageError",
@@ -177,6 +188,7 @@ __all__ = [
     "Verification",
     "Why",
     "WriteError",
+    "WriteReport",
     "approx_distinct",
     "avg",
     "catalog",

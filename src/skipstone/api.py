@@ -231,7 +231,7 @@ def catalog(warehouse: CatalogLike | None = None, **properties: str) -> Catalog:
     Examples:
         >>> import skipstone as sk
         >>> sk.catalog("warehouse").tables()
-        ['db.events']
+        ['db.accounts', 'db.events']
     """
     from skipstone.iceberg.catalogs import check_installed
 
@@ -300,6 +300,11 @@ _HOMES = {
     "scan.statistics": ("ColumnStatistics", "LakeStatistics"),
     "store.options": ("with_credentials",),
     "store.retry": ("RetryPolicy",),
+    "table.changes": ("TableChanges",),
+    "table.report": ("WriteReport",),
+    "table.tail.status": ("TailStatus",),
+    "table.tail.writer": ("TailWriter",),
+    "table.transaction": ("Transaction",),
     "tables": ("Catalog",),
     "write.job": ("ingest",),
     "write.report": ("IngestReport", "PipelineReport"),

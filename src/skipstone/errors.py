@@ -17,6 +17,7 @@
     │   ├── WriteError            file that could not be written or deleted
     │   ├── ConflictError         file that another writer wrote first
     │   └── SchemaError           columns or partitions that don't fit the rest of the lake
+    ├── DuplicateKeyError         key that is already in the table or twice in the data
     ├── JobError                  task that failed on an engine, with the end of its traceback
     └── RowSetError               row sets of different files, or rows outside the file
 
@@ -34,6 +35,7 @@ __all__ = [
     "ChangedFileError",
     "ConflictError",
     "CorruptFileError",
+    "DuplicateKeyError",
     "EncryptedFileError",
     "FileError",
     "JobError",
@@ -299,6 +301,16 @@ class ConflictError(FileError):
 
 class SchemaError(FileError):
     """A file whose columns or partitions don't fit the rest of the lake."""
+
+
+class DuplicateKeyError(SkipstoneError):
+    """A key that is already in a keyed table, or twice in the data to be written.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> issubclass(sk.DuplicateKeyError, sk.SkipstoneError)
+        True
+    """
 
 
 class JobError(SkipstoneError):

@@ -100,6 +100,7 @@ class Catalog(PublicNames):
         name: str,
         schema: pa.Schema,
         *,
+        key: str | Iterable[str] = (),
         partition_by: Iterable[str] = (),
         sort_by: Iterable[str] = (),
         location: str | None = None,
@@ -110,8 +111,10 @@ class Catalog(PublicNames):
         Args:
             name: The table's name with its namespace.
             schema: Columns and types.
+            key: Columns of the key, which identifies rows: no snapshot has two rows of one key. They become
+                required, and have bloom filters and exact bounds.
             partition_by: Columns and transforms, as in ``["day(ts)", "bucket(16, id)", "region"]``.
-            sort_by: Columns of the sort order, as in ``["ts desc", "id"]``.
+            sort_by: Columns of the sort order, as in ``["ts desc", "id"]``; by default the key.
             location: The directory of the table; by default in the warehouse.
             properties: Properties of the table.
 
@@ -126,7 +129,7 @@ class Catalog(PublicNames):
             >>> catalog.drop_table("db.clicks")
         """
         made = create_table(
-            self.iceberg, name, schema, partition_by, sort_by, location, dict(properties or {})
+            self.iceberg, name, schema, partition_by, sort_by, location, dict(properties or {}), key
         )
         return Table(made)
 

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import date
+    from datetime import date, time
+    from decimal import Decimal
     from typing import BinaryIO
+    from uuid import UUID
 
     import datafusion
     import numpy as np
@@ -61,7 +63,9 @@ __all__ = [
     "IdSet",
     "IngestProgress",
     "JobOrder",
+    "KeysLike",
     "MembersLike",
+    "MergeAction",
     "OrderLike",
     "PredicateLike",
     "Progress",
@@ -170,6 +174,17 @@ MembersLike: TypeAlias = (
 
 DataLike: TypeAlias = "DataFrame | pl.LazyFrame | ArrowStream | ArrowArray | list[ArrowArray]"
 """Rows: a Spark data frame, a table of pyarrow, pandas, Polars or another Arrow library, or batches."""
+
+KeysLike: TypeAlias = (
+    "int | str | bytes | date | time | Decimal | UUID | Mapping[str, Any] | Sequence[Any]"
+    " | ArrowArray | ArrowStream"
+)
+"""Keys of a table: a value, a tuple of one value per key column, a mapping by column, or a list of these.
+
+An Arrow array, and a table with the key columns, are keys too."""
+
+MergeAction: TypeAlias = "Literal['update', 'delete', 'ignore'] | Mapping[str, Any]"
+"""What a merge does to a row: update all columns, set some to expressions, delete it, or nothing."""
 
 QueryLog: TypeAlias = "StrPath | Iterable[PredicateLike | tuple[PredicateLike, float]]"
 """Queries of a workload: the path of a query log, or predicates, each alone or with its weight."""

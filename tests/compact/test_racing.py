@@ -91,12 +91,12 @@ def run(folder: Path, writers: list[tuple[str, int]], rounds: int) -> None:
 
 
 def test_a_short_race(tmp_path: Path) -> None:
-    run(tmp_path, [("append", 1), ("delete", 2), ("compact", 3)], 4)
+    run(tmp_path, [("append", 1), ("delete", 2), ("compact", 3)], 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_long_race(seed: int, tmp_path: Path) -> None:
     first = 10 * seed
     writers = [("append", first + 1), ("append", first + 2), ("delete", first + 3), ("delete", first + 4)]
-    run(tmp_path, [*writers, ("compact", first + 5), ("compact", first + 6)], 25)
+    run(tmp_path, [*writers, ("compact", first + 5), ("compact", first + 6)], 15)

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import ManifestContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.update import AddPartitionSpecUpdate, RemovePartitionSpecsUpdate
 from pyiceberg.transforms import BucketTransform, DayTransform
 
 import skipstone as sk
@@ -33,6 +35,42 @@ def other(folder: Path) -> sk.Table:
 
 
 # -- specs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["day(ts)", "p"])
+def test_a_spec_id_that_is_used_again_conflicts(name: str, tmp_path: Path) -> None:
+    """Another process removes the target spec, and gives its id to another one, while files are written."""
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.timestamp("us"))])
+    table = sk.catalog(tmp_path / "w").create_table("db.t", schema)
+    rows = {"id": range(10), "p": ["a", "b"] * 5, "ts": pa.array(range(10), pa.timestamp("us"))}
+    table.table.append(pa.table(rows, schema=schema))
+    with table.table.update_spec() as change:
+        change.add_identity("p")
+    with table.table.update_spec() as change:
+        change.remove_field("p")
+    table.refresh()
+    spec = next(number for number, one in table.specs.items() if any(f.name == "p" for f in one.fields))
+
+    def replaced(phase: str, done: int, total: int) -> None:
+        writer = other(tmp_path).table
+        (again,) = [one for one in table.specs.values() if one.spec_id == spec]
+        source = schema.get_field_index("ts") + 1 if name != "p" else again.fields[0].source_id
+        changed = {"source_id": source, "field_id": again.fields[0].field_id + 1, "name": "ts_day"}
+        fields = [again.fields[0].model_copy(update={**changed, "transform": DayTransform()})]
+        used = again if name == "p" else PartitionSpec(*fields, spec_id=spec)
+        if phase == "rewriting" and done == total:
+            writer._do_commit(
+                (RemovePartitionSpecsUpdate(spec_ids=[spec]), AddPartitionSpecUpdate(spec=used)), ()
+            )
+
+    plan, before = planned(table, target_spec_id=spec), rows_of(table)
+    if name == "p":
+        # The same definition again is the same spec.
+        assert table.compact(plan, engine="local", progress=replaced).files_added == 2
+    else:
+        with pytest.raises(ConflictError, match=f"partition spec {spec} was removed by another commit"):
+            table.compact(plan, engine="local", progress=replaced)
+    assert rows_of(other(tmp_path)) == before
 
 
 def test_files_stay_in_their_own_spec(tmp_path: Path) -> None:

@@ -210,6 +210,7 @@ from tests.compact._racing import rows
 root, rounds = sys.argv[1], int(sys.argv[2])
 table = sk.catalog(root).open("db.t").table
 alive = []
+print("ready", flush=True)
 for number in range(rounds):
     first = 1000 * (number + 1)
     for change in ("append", "delete"):
@@ -234,6 +235,8 @@ def test_nothing_is_lost_beside_a_writer(tmp_path: Path) -> None:
     rounds = sample("upkeep races")
     command = [sys.executable, "-c", WRITER, str(tmp_path / "warehouse"), str(rounds)]
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
     runs = 0
     while writer.poll() is None or runs < 2:
         table.rewrite_manifests(rewrite_all=runs % 3 == 0)
@@ -241,7 +244,6 @@ def test_nothing_is_lost_beside_a_writer(tmp_path: Path) -> None:
         # Only dry: an uncommitted file of the writer is an orphan for a moment.
         table.remove_orphans()
         runs += 1
-    assert writer.stdout is not None
     alive = json.loads(writer.stdout.read())
     assert (writer.returncode, writer.stdout.close()) == (0, None)
     table.refresh()

@@ -86,6 +86,14 @@ FUNCTIONS = [
     sk.Table.maintain,
     sk.CompactionPlan.explain,
     sk.CompactionPlanner.of,
+    sk.Table.append,
+    sk.Table.upsert,
+    sk.Table.delete,
+    sk.Table.update,
+    sk.Table.merge,
+    sk.Table.get,
+    sk.Table.get_many,
+    sk.Table.changes,
     sk.Aggregation.explain,
 ]
 

@@ -40,6 +40,7 @@ PAGES = {
     "docs/iceberg.md": 2,
     "docs/engines.md": 3,
     "docs/maintenance.md": 6,
+    "docs/keyed-tables.md": 6,
     "docs/troubleshooting.md": 1,
 }
 OWN_LAKE = "docs/start.md"

@@ -27,6 +27,7 @@ class Disk:
         self.sizes: dict[int, int] = {}
         self.names: dict[int, frozenset[str]] = {}
         monkeypatch.setattr(os, "fsync", self._synced)
+        monkeypatch.setattr(os, "fdatasync", self._synced)
 
     def _synced(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
@@ -105,3 +106,29 @@ def test_a_commit_to_an_embedded_catalog(disk: Disk, tmp_path: Path) -> None:
     assert (len(output), output.exists()) == (3, True)
     assert pa.BufferReader(output.to_input_file().open().read()).read() == b"123"
     assert disk.lost() == []
+
+
+def test_an_acknowledged_row_of_a_tail(disk: Disk, tmp_path: Path) -> None:
+    table = sk.catalog(tmp_path / "warehouse").create_table("db.t", SCHEMA, key=["id"])
+
+    def lost() -> list[str]:
+        # A lock is empty, and made again.
+        return [name for name in disk.lost() if not name.endswith("/lock")]
+
+    with table.writer(sync="every", flush_seconds=None) as writer:
+        assert lost() == []
+        for number in range(3):
+            writer.upsert(rows(number, number + 2))
+            assert lost() == []
+        writer.delete(keys=0)
+        assert lost() == []
+        writer.flush()
+        assert lost() == []
+        writer.upsert(rows(9, 10))
+    assert lost() == []
+    unsafe = table.writer(sync="off", flush_seconds=None)
+    unsafe.upsert(rows(10, 11))
+    (name,) = lost()
+    assert name.endswith(".wal")
+    unsafe.close(flush=False)
+    assert lost() == []

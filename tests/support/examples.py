@@ -29,7 +29,10 @@ def modules() -> list[str]:
 
 
 def write_lake(root: Path) -> None:
-    """Write 1,000 rows to four files in ``events``, and to the table ``db.events`` of ``warehouse``."""
+    """Write 1,000 rows to four files in ``events``, and to the table ``db.events`` of ``warehouse``.
+
+    The warehouse has also a keyed table of three rows, ``db.accounts``.
+    """
     start = datetime(2026, 1, 1, tzinfo=UTC)
     table = pa.table(
         {
@@ -44,6 +47,8 @@ def write_lake(root: Path) -> None:
         file = root / "events" / f"part-{number}.parquet"
         pq.write_table(table.slice(250 * number, 250), file, max_rows_per_page=50, write_page_index=True)
     sk.catalog(root / "warehouse").create_table("db.events", table.schema).table.append(table)
+    accounts = pa.table({"id": [1, 2, 3], "v": [10, 20, 30]})
+    sk.catalog(root / "warehouse").create_table("db.accounts", accounts.schema, key="id").append(accounts)
     shutil.copytree(root / "warehouse", root / "untouched")
 
 

@@ -20,7 +20,7 @@ class Sample(NamedTuple):
 SAMPLES = {
     # tests/property
     "aggregates of lakes": Sample(20, 0.036),
-    "aggregates of tables": Sample(15, 0.01),
+    "aggregates of tables": Sample(10, 0.01),
     "aggregates, related": Sample(4, 1 / 40),
     "ids": Sample(8, 1 / 40),
     "filters": Sample(400, 1),
@@ -28,7 +28,7 @@ SAMPLES = {
     "index": Sample(48, 0.16),
     "predicate texts": Sample(600, 1),
     "prune": Sample(500, 1),
-    "row sets": Sample(30, 1 / 100),
+    "row sets": Sample(12, 1 / 100),
     "scan": Sample(90, 0.35),
     "slices, damaged": Sample(100, 1 / 10),
     "slices, files": Sample(10, 1 / 20),
@@ -38,12 +38,19 @@ SAMPLES = {
     # tests/bridge
     "bridges": Sample(60, 1 / 20),
     # tests/compact
-    "compactions": Sample(16, 1 / 25),
+    "compactions": Sample(8, 1 / 25),
     "upkeep": Sample(4, 1 / 60),
     "upkeep races": Sample(4, 1 / 60),
+    # tests/table
+    "overlays": Sample(12, 0.03),
+    "aggregates of overlays": Sample(4, 0.008),
+    "transactions": Sample(3, 1 / 100),
+    "keyed model": Sample(4, 1 / 2_500),
+    "keyed writes": Sample(2, 1 / 100),
     # tests/corpus
     "corpus": Sample(60, 1 / 100),
     # tests/faults
+    "killed tails": Sample(14, 0.015),
     "damaged aggregates": Sample(15, 1 / 36),
     "damaged index": Sample(54, 1 / 6),
     "damaged tables": Sample(20, 1 / 50),
@@ -56,6 +63,7 @@ SAMPLES = {
     "index searches": Sample(50, 1 / 60),
     "partition filters": Sample(90, 1 / 10),
     "reasons": Sample(16, 1 / 500),
+    "round trips": Sample(30, 1 / 100),
     "SQL": Sample(60, 1 / 50),
     "statistics": Sample(16, 1 / 500),
     "verify": Sample(12, 1 / 800),

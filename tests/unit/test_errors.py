@@ -78,7 +78,7 @@ def test_redacting_takes_no_time_for_long_texts() -> None:
     """Each of these would take minutes if a pattern looked back again and again."""
     parts = ("a.", "_", "a_", "secret", "://a:", "x=", "'token", "-----BEGIN PRIVATE KEY-----", "bearer ")
     for part in parts:
-        assert len(str(ParseError(part * 500_000))) < 3_000
+        assert len(str(ParseError(part * 50_000))) < 3_000
 
 
 def test_a_foreign_cause_is_scrubbed_as_well() -> None:

@@ -54,6 +54,10 @@ def create(
         str | None,
         typer.Option("--like", metavar="LAKE", help="Take the columns of this lake or file instead."),
     ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="A,B", help="Columns of the key, which no two rows share."),
+    ] = None,
     partition_by: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,6 +96,7 @@ def create(
         made = source.open_catalog(make=True).create_table(
             table,
             columns,
+            key=split_terms(key),
             partition_by=split_terms(partition_by),
             sort_by=split_terms(sort_by),
             location=location,

@@ -403,7 +403,7 @@ class _Round:
         self.entries = base.inventory.take(chosen)
         """The files of all groups, in the order of the groups."""
         self.owners: Array = np.repeat(np.arange(len(plan.groups)), [group.count for group in plan.groups])
-        specs = table.metadata.specs()
+        self.specs = specs = table.metadata.specs()
         layout = make_layout(table, options)
         by_spec = {
             spec_id: Target.of(table, layout.cluster_by, spec=specs[spec_id])
@@ -504,6 +504,7 @@ class _Round:
             Operation.REPLACE,
             deletes=check.dangling if options.remove_dangling_deletes else frozenset,
             sequence=pinned,
+            specs=self.specs,
         )
         number = publish(work, check.validate, keep=True)
         assert number is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -28,8 +28,16 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
-from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.errors import (
+    ConflictError,
+    SchemaError,
+    TypeMismatchError,
+    UnknownColumnError,
+    UsageError,
+    did_you_mean,
+)
 from skipstone.iceberg.catalogs import catalog_errors, reason, table_name
 from skipstone.iceberg.schema import walk_fields
 
@@ -63,13 +71,24 @@ def create_table(
     sort_by: Iterable[str],
     location: str | None,
     properties: dict[str, str],
+    key: Iterable[str] = (),
 ) -> Table:
     """Create an empty table, and its namespace if it does not exist."""
     name = table_name(name)
     if not isinstance(schema, pa.Schema):
         raise UsageError(f"schema must be a pyarrow.Schema, got {type(schema).__name__}")
-    made = iceberg_schema(schema)
-    spec, order = partition_spec(partition_by, made), sort_order(sort_by, made)
+    made, columns = iceberg_schema(schema), _strings([key] if isinstance(key, str) else key, "key")
+    if columns:
+        made = keyed_schema(made, columns)
+        # For writers other than ours, whose bounds are truncated by default.
+        exact = {f"write.metadata.metrics.column.{column}": "full" for column in columns}
+        properties = {**exact, **properties}
+        if properties.get("format-version", "2") == "1":
+            hint = 'omit the property "format-version", or set it to 2'
+            raise UsageError("tables of format version 1 can't have a key", path=name, hint=hint)
+    # Rows that are sorted by their key are found by its bounds.
+    orders = sort_by if isinstance(sort_by, str) else list(sort_by) or columns
+    spec, order = partition_spec(partition_by, made), sort_order(orders, made)
     with catalog_errors(catalog, name):
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(name.rpartition(".")[0])
@@ -81,6 +100,24 @@ def create_table(
             hint = "open the table, or drop it first"
             raise ConflictError("table already exists", path=name, hint=hint) from error
     return table
+
+
+def keyed_schema(schema: Schema, key: Sequence[str]) -> Schema:
+    """Make columns the identifier fields of a schema; they become required."""
+    names = [field.name for field in schema.fields]
+    for number, column in enumerate(key):
+        if column not in names:
+            hint = did_you_mean(column, names, f"available columns: {', '.join(names)}")
+            raise UnknownColumnError("schema has no such key column", column=column, hint=hint)
+        if column in key[:number]:
+            raise UsageError(f"key column {column} is listed twice", hint="list it once")
+        type = schema.find_type(column)
+        if not isinstance(type, PrimitiveType) or isinstance(type, FloatType | DoubleType):
+            hint = "use integers, strings, dates, times, decimals, UUIDs, booleans or binary"
+            raise TypeMismatchError(f"type {type} can't be a key", column=column, hint=hint)
+    fields = [one.model_copy(update={"required": one.required or one.name in key}) for one in schema.fields]
+    ids = [schema.find_field(column).field_id for column in key]
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=ids)
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:

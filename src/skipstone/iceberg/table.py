@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ from skipstone.iceberg.schema import (
 )
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Path, PrunedFiles
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
@@ -94,6 +95,7 @@ class TableSnapshot:
     partition_names: frozenset[str] = frozenset()
     """Empty: partition specs can differ between files."""
     is_whole, listed_whole, has_own_schema = True, False, False
+    overlay: Overlay | None = None
     others: Sequence[ListedFile] = ()
 
     def __init__(
@@ -144,7 +146,7 @@ class TableSnapshot:
 
     def latest(self, engine: Engine | None = None) -> TableSnapshot:  # noqa: ARG002
         """The current snapshot according to the catalog."""
-        origin, table = self._origin, self._origin.table
+        table = self._origin.table
         if table is None:
             raise ReadError(
                 "can't refresh a table that was unpickled without its catalog",
@@ -156,10 +158,14 @@ class TableSnapshot:
                 fresh = tolerant(table.refresh)
             except NotImplementedError:
                 return self  # opened from a metadata file, without a catalog
-        check_metadata(fresh.metadata, self.name)
+        return self.following(fresh)
+
+    def following(self, table: Table) -> TableSnapshot:
+        """The table in a newer state."""
+        check_metadata(table.metadata, self.name)
         # The catalog can vend new credentials.
-        options = options_of(fresh, origin.storage_options)
-        return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._reference)
+        options = options_of(table, self._origin.storage_options)
+        return TableSnapshot(table.metadata, replace(self._origin, table=table), options, self._reference)
 
     def at(self, snapshot: SnapshotLike) -> TableSnapshot:
         """The table as it was at another snapshot."""
@@ -173,6 +179,11 @@ class TableSnapshot:
     def options(self) -> StoreOptions:
         """How the table's files are opened."""
         return self._options
+
+    def detached(self) -> TableSnapshot:
+        """The same snapshot with a pyiceberg table of its own, which another thread can refresh."""
+        origin = replace(self._origin, table=copy.copy(self.table))
+        return TableSnapshot(self.metadata, origin, self._options, self._reference)
 
     def use(self, records: IndexRecords) -> None:
         """Take manifest entries from an index where it has them."""
@@ -188,6 +199,17 @@ class TableSnapshot:
             hint = "open the table in this process"
             raise ReadError("table was unpickled without its catalog", path=self.name, hint=hint)
         return table
+
+    @property
+    def reference(self) -> SnapshotLike | None:
+        """The snapshot, branch, tag or time that the user chose; None for the current snapshot."""
+        reference: SnapshotLike | None = self._reference
+        return reference
+
+    @property
+    def storage_options(self) -> Mapping[str, Any] | None:
+        """Storage options in addition to the catalog's."""
+        return self._origin.storage_options
 
     @property
     def snapshot_id(self) -> int | None:
@@ -541,8 +563,9 @@ class TableSnapshot:
         """Deleted rows of the numbered files."""
         if not files or not len(self.delete_inventory):
             return Deletions()
-        data = self.inventory.take(np.array(files, dtype=np.int64))
-        return deletions(self._delete_index, data, files, self.access, self.file_facts, self._column_of)
+        return deletions(
+            self._delete_index, self.inventory.take, files, self.access, self.file_facts, self._column_of
+        )
 
     def _column_of(self, field_id: int) -> tuple[Path, pa.DataType]:
         """Path and type of a column, even of a dropped one."""

@@ -14,7 +14,7 @@ from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
 from skipstone.index.container import BadIndex
 from skipstone.index.manifest import Manifest
-from skipstone.index.marks import match
+from skipstone.index.marks import marks_of, match
 from skipstone.index.search import search
 from skipstone.index.segment import Segment
 from skipstone.lake.files import Files
@@ -117,6 +117,18 @@ class IndexCoverage:
         return IndexCoverage(
             self.manifest, self.access, self.entries, left, problems, self.marks, self.distrust
         )
+
+    def extended(
+        self, access: Files, entries: Sequence[ListedFile], distrust: Callable[[BadIndex], None]
+    ) -> IndexCoverage:
+        """The coverage of a listing that has these files, numbered alike, and others in memory after them."""
+        more = np.concatenate([self.marks, marks_of(entries[len(self.entries) :])])
+        return IndexCoverage(self.manifest, access, entries, self.segments, [*self.problems], more, distrust)
+
+    @cached_property
+    def indexed(self) -> Array:
+        """Listed files that the index covers."""
+        return np.flatnonzero(self.owner >= 0)
 
     @cached_property
     def _files(self) -> list[Array]:

@@ -76,7 +76,14 @@ class LakeIndex(PublicNames):
         self._root, self._relist = root, relist
         self._lock = threading.Lock()
         self._served: Files | None = None
+        self._below: LakeIndex | None = None
         self.pin(snapshot, changed=changed)
+
+    def over(self, snapshot: Snapshot) -> LakeIndex:
+        """This index for a snapshot with the same files, numbered alike, and others in memory after them."""
+        index = LakeIndex(snapshot, self.store, self._relist, changed=self.changed)
+        index.access, index._below = self.access, self
+        return index
 
     def pin(self, snapshot: Snapshot, *, changed: bool = False) -> None:
         """Serve another snapshot; ``changed`` if the index has changed since the lake was listed."""
@@ -108,6 +115,11 @@ class LakeIndex(PublicNames):
         return self._coverage
 
     def _load(self) -> IndexCoverage | None:
+        if self._below is not None:
+            coverage, snapshot = self._below.coverage, self._snapshot
+            if coverage is None:
+                return None
+            return coverage.extended(snapshot.access, snapshot.entries, self.distrust)
         try:
             listed: list[ListedFile] | ReadError = self._files()
         except ReadError as error:

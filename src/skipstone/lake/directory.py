@@ -37,7 +37,7 @@ from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_again, list_settled, real_store, with_own_files
 from skipstone.lake.schema import first_of_each_schema, merge_schemas
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Path, PrunedFiles
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
@@ -63,6 +63,7 @@ class DirectorySnapshot:
     """
 
     index_naming: Naming | None = None
+    overlay: Overlay | None = None
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
 from skipstone.store.retry import RetryPolicy, RetrySource
 from skipstone.store.source import ByteRange, IoCounter, TailSource
-from skipstone.store.store import ListedFile, Store
+from skipstone.store.store import IN_MEMORY, ListedFile, Store
 
 if TYPE_CHECKING:
     from skipstone.lake.conform import Evolution
@@ -73,9 +73,18 @@ class Files:
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[ListedFile, RetrySource] = {}
         self._total = IoCounter()
+        self._below: Files | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (self.store, self.retry, self.memory, self.naming, self.evolution))
+
+    def over(self, store: Store) -> Files:
+        """These files and those that ``store`` has in memory; caches and counts are shared."""
+        files = Files(
+            store, retry=self.retry, memory=self.memory, naming=self.naming, evolution=self.evolution
+        )
+        files.cache, files._tails, files._total, files._below = self.cache, self._tails, self._total, self
+        return files
 
     @property
     def threads(self) -> int:
@@ -94,13 +103,20 @@ class Files:
         """The source of a file, pinned to the listed version."""
         source = self._sources.get(entry)
         if source is None:
+            in_memory = entry.version == IN_MEMORY
+            if self._below is not None and not in_memory:
+                return self._below.source(entry)
             opened = self.store.open(entry.key, version=entry.version, size=entry.size)
             new = RetrySource(opened, self.retry)
             # Another thread can be first.
             source = self._sources.setdefault(entry, new)
-            if source is new:
+            if source is new and not in_memory:
                 new.counter.count_in(self._total)
         return source
+
+    def opens(self, entry: ListedFile) -> bool:
+        """Whether a file is in the local file system, where other libraries can open it."""
+        return self.store.local and entry.version != IN_MEMORY
 
     def read_whole(self, key: str) -> bytes:
         """All bytes of a file that was not listed."""
@@ -142,7 +158,7 @@ class Files:
 
     def _read_footer(self, entry: ListedFile) -> ParquetMetadata:
         source = self.source(entry)
-        if self.store.local:
+        if self.store.local or entry.version == IN_MEMORY:
             metadata = read_footer(source)
         else:
             tail = TailSource(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -64,6 +64,14 @@ class PrunedFiles:
     partitions: FilterStats | None = None
     """How many partitions could be judged, in tables with several specs."""
 
+    def among(self, files: Array) -> PrunedFiles:
+        """Return those of the numbered files that are left."""
+        if self.files is None:
+            return replace(self, files=np.sort(files))
+        left = np.isin(self.files, files)
+        whole, rows = (None if mask is None else mask[left] for mask in (self.whole, self.rows))
+        return replace(self, files=self.files[left], whole=whole, rows=rows)
+
     @property
     def proven(self) -> tuple[Array, Array]:
         """Numbers and row counts of the files whose rows all match."""
@@ -112,6 +120,22 @@ class Deletions:
     """Number of delete files."""
     applied: int = 0
     """Number of delete files that apply."""
+    hidden: Mapping[int, RowSet] = field(default_factory=dict)
+    """The part of ``rows`` that an overlay hides, not delete files."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlay:
+    """Rows of files in memory that a snapshot has in addition, and rows of its other files that it lacks."""
+
+    name: str
+    """"transaction" or "tail"."""
+    first: int
+    """Number of the first file in memory; all later ones are in memory too."""
+    rows: int
+    """Rows of the files in memory that are not deleted."""
+    hidden: int
+    """Rows of other files that are hidden."""
 
 
 class IndexRecords(Protocol):
@@ -137,6 +161,8 @@ class Snapshot(Protocol):
     """Column names in an index, which survive renames; None to use the names in the files."""
     has_own_schema: bool
     """Whether the user passed the schema, so that files might not match it."""
+    overlay: Overlay | None
+    """Uncommitted rows, if there are any."""
 
     @property
     def access(self) -> Files:

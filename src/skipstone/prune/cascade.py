@@ -47,6 +47,14 @@ class Outcome:
     rows: Mapping[int, RowSet]
     proven: Mapping[int, RowSet]
 
+    def followed_by(self, other: Outcome, files: int) -> Outcome:
+        """The outcome for these ``files`` and those of another survey, numbered after them."""
+        rows, proven = (
+            {**mine, **{files + file: rows for file, rows in others.items()}}
+            for mine, others in ((self.rows, other.rows), (self.proven, other.proven))
+        )
+        return Outcome(None, rows, proven)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelRecord:

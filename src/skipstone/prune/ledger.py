@@ -5,7 +5,8 @@ Most plans are never explained, so levels are computed on demand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -86,6 +87,33 @@ class Ledger:
     def levels(self) -> tuple[Level, ...]:
         """The levels so far."""
         return tuple(level for build in self._levels for level in build())
+
+
+_ORDER: Final = ("files", "row groups", "bloom filters", "dictionaries", "pages")
+
+
+def joined_levels(some: Sequence[Level], others: Sequence[Level]) -> tuple[Level, ...]:
+    """The levels of two cascades over different files as one."""
+    by_name: dict[str, Level] = {}
+    for level in (*some, *others):
+        before = by_name.get(level.name)
+        by_name[level.name] = level if before is None else _sum(before, level)
+    return tuple(sorted(by_name.values(), key=lambda level: _ORDER.index(level.name)))
+
+
+def _sum(a: Level, b: Level) -> Level:
+    drops = Counter({(drop.cause, drop.condition): drop.units for drop in a.drops})
+    drops.update({(drop.cause, drop.condition): drop.units for drop in b.drops})
+    return Level(
+        a.name,
+        units=a.units + b.units,
+        kept=a.kept + b.kept,
+        whole=a.whole + b.whole,
+        rows=None if a.rows is None or b.rows is None else a.rows + b.rows,
+        drops=tuple(Drop(cause, condition, units) for (cause, condition), units in drops.items()),
+        requests=a.requests + b.requests,
+        bytes=a.bytes + b.bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

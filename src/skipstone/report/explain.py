@@ -177,6 +177,7 @@ def _about(trace: ScanTrace, columns: str = "") -> tuple[Text, ...]:
         Text(_index(trace.index, trace.files) if trace.index else "", "dim", 1),
         Text(_partitions(trace.partitions) if trace.partitions else "", "dim"),
         Text(_deletes(trace.deletes) if trace.deletes else "", "dim"),
+        Text(str(trace.overlay or ""), "dim"),
     )
 
 

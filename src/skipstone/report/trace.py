@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from skipstone.report import Reported
+from skipstone.report.units import phrase, plural, some
 
 _MAX_NOTES = 100
 
@@ -233,6 +234,25 @@ class DeleteUse:
 
 
 @dataclass(frozen=True, slots=True)
+class OverlayUse:
+    """Uncommitted rows of a transaction or a tail that a scan reads, and the rows that they hide."""
+
+    name: str
+    """"transaction" or "tail"."""
+    rows: int
+    """Uncommitted rows."""
+    kept: int
+    """Those that may match."""
+    hidden: int
+    """Rows of the snapshot that are deleted or replaced."""
+
+    def __str__(self) -> str:
+        rows = plural(self.rows, "uncommitted row")
+        kept = f"{self.kept:,} of {rows} may match" if self.rows else "no uncommitted rows"
+        return f"{self.name}: {phrase(kept, some(self.hidden, 'row', ' of the snapshot hidden'))}"
+
+
+@dataclass(frozen=True, slots=True)
 class SparkUse:
     """The route of a scan to a Spark data frame, and why."""
 
@@ -284,6 +304,7 @@ class ScanTrace(Reported):
     partitions: FilterStats | None = None
     """Partitions of a table that could not be judged."""
     deletes: DeleteUse | None = None
+    overlay: OverlayUse | None = None
     reads: Reads | None = None
     run: Run | None = None
     spark: SparkUse | None = None

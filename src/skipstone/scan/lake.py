@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -52,16 +52,27 @@ if TYPE_CHECKING:
     from skipstone.index.advise.layout import LakeLayout
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
+    from skipstone.table.changes import TableChanges
+    from skipstone.table.overlay import OverlayTable
+    from skipstone.table.report import WriteReport
+    from skipstone.table.tail.status import TailStatus
+    from skipstone.table.tail.wal import SyncPolicy
+    from skipstone.table.tail.writer import TailWriter
+    from skipstone.table.transaction import Transaction
     from skipstone.typing import (
         CompactionStrategy,
+        DataLike,
         EngineLike,
         IngestProgress,
         JobOrder,
+        KeysLike,
+        MergeAction,
         OrderLike,
         PredicateLike,
         QueryLog,
         SnapshotLike,
         StorageOptions,
+        StrPath,
     )
 
 _SURVEYS = 4
@@ -305,7 +316,7 @@ class Lake(PublicNames):
             >>> lake.scan(order_by="amount desc", limit=2, threads=1).to_arrow()["amount"].to_pylist()
             [99.9, 99.8]
         """
-        lake = self if snapshot is None else self.at(snapshot)
+        lake = self._current() if snapshot is None else self.at(snapshot)
         chosen = scan_options(
             options,
             skipping,
@@ -323,6 +334,10 @@ class Lake(PublicNames):
             checksums,
         )
         return Scan(lake, where, columns, limit, order_by, chosen)
+
+    def _current(self) -> Lake:
+        """What scans read: this lake, or a table with its unflushed writes."""
+        return self
 
     def head(self, n: int = 10) -> pa.Table:
         """Return the first rows as an Arrow table.
@@ -499,8 +514,12 @@ class Table(Lake):
         ('db.events', 1, 10)
     """
 
-    _internal = Lake._internal - {"at"} | {"delete_inventory", "file_facts", "inventory", "keep_manifests"}
+    _internal = (Lake._internal - {"at"}) | {
+        *("attach", "delete_inventory", "detached", "file_facts", "flush_tail", "following"),
+        *("inventory", "keep_manifests", "move_to", "without_tail"),
+    }
     pinned: TableSnapshot
+    _tail: TailWriter | None = None
 
     def __init__(
         self,
@@ -569,6 +588,9 @@ class Table(Lake):
         return self.pinned.snapshots()
 
     def _metadata_rows(self) -> int | None:
+        current = self._current()
+        if not isinstance(current, Table):
+            return current._metadata_rows()
         summary = next((one.summary for one in self.snapshots() if one.id == self.snapshot), {})
         rows = summary.get("total-records", "0" if self.snapshot is None else "")
         undeleted = self.snapshot is None or summary.get("total-delete-files") == "0"
@@ -947,6 +969,402 @@ class Table(Lake):
             properties=properties,
             dry_run=dry_run,
         )
+
+    # -- writes by key -----------------------------------------------------------------------
+
+    def append(
+        self,
+        data: DataLike,
+        *,
+        token: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        engine: EngineLike = "auto",
+    ) -> WriteReport:
+        """Insert rows into a keyed table as one snapshot.
+
+        A key that is already in the table, or twice in the data, is a
+        [DuplicateKeyError][skipstone.DuplicateKeyError], and nothing is written. A Spark data frame is
+        written by Spark's tasks.
+
+        Args:
+            data: The rows; missing columns are NULL.
+            token: A name for this write. If a snapshot of the table has the same token, nothing is done, so
+                that a call whose outcome is unknown can be repeated.
+            properties: Properties for the snapshot's summary.
+            engine: Where a Spark data frame is written; other data is written by this process.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> table.append(pa.table({"id": [4, 5], "v": [40, 50]}), token="monday").inserted
+            2
+            >>> table.append(pa.table({"id": [4, 5], "v": [40, 50]}), token="monday").repeated
+            True
+        """
+        from skipstone.table.write import append
+
+        return append(self, data, token=token, properties=properties, engine=engine)
+
+    def upsert(
+        self,
+        data: DataLike,
+        *,
+        compare: bool = True,
+        token: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        engine: EngineLike = "auto",
+    ) -> WriteReport:
+        """Insert rows of a keyed table, and replace those whose key is in it, as one snapshot.
+
+        Of several rows with one key the last is written. In a Spark data frame, whose rows have no order,
+        they are an error. After a concurrent commit the write is repeated on the newest snapshot, for which
+        only new files are searched.
+
+        Args:
+            data: The rows; missing columns are NULL.
+            compare: Compare rows with those in the table, and write only what differs. Spark data frames
+                are written without a comparison.
+            token: A name for this write, as for ``append``.
+            properties: Properties for the snapshot's summary.
+            engine: Where a Spark data frame is written; other data is written by this process.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> report = table.upsert(pa.table({"id": [2, 3, 4], "v": [21, 30, 40]}))
+            >>> report.inserted, report.updated, report.unchanged
+            (1, 1, 1)
+        """
+        from skipstone.table.write import upsert
+
+        return upsert(self, data, compare=compare, token=token, properties=properties, engine=engine)
+
+    def delete(
+        self,
+        where: PredicateLike = None,
+        *,
+        keys: KeysLike | None = None,
+        token: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> WriteReport:
+        """Delete rows of a keyed table by a condition or by key, as one snapshot.
+
+        Keys that are not in the table are ignored.
+
+        Args:
+            where: SQL text, or any predicate that ``sk.predicate`` accepts.
+            keys: A key, or several: ``3``, ``[3, 4]``, ``[("EU", 3)]``, an Arrow array or a table.
+            token: A name for this write, as for ``append``.
+            properties: Properties for the snapshot's summary.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> table.delete(keys=[1, 99]).deleted, table.delete("v = 99").deleted
+            (1, 0)
+        """
+        from skipstone.table.write import delete
+
+        return delete(self, where, keys, token=token, properties=properties)
+
+    def update(
+        self,
+        where: PredicateLike,
+        values: Mapping[str, Any],
+        *,
+        token: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> WriteReport:
+        """Set columns of the rows that match a condition, as one snapshot.
+
+        Args:
+            where: SQL text, or any predicate that ``sk.predicate`` accepts; None for all rows.
+            values: New values by column. Text is an SQL expression over the columns of the row, as in
+                ``{"v": "v + 1"}``; all other values, and ``sk.lit("text")``, are constants.
+            token: A name for this write, as for ``append``.
+            properties: Properties for the snapshot's summary.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> table.update("id >= 2", {"v": "v + 1"}).updated, table.get(2)
+            (2, {'id': 2, 'v': 21})
+        """
+        from skipstone.table.write import update
+
+        return update(self, where, values, token=token, properties=properties)
+
+    def merge(
+        self,
+        data: DataLike,
+        on: Sequence[str] | str | None = None,
+        *,
+        when_matched: MergeAction | Sequence[tuple[PredicateLike, MergeAction]] = "update",
+        when_not_matched: Literal["insert", "ignore"] = "insert",
+        token: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> WriteReport:
+        """Merge rows of a source into a keyed table, as one snapshot.
+
+        Args:
+            data: The source; it can have other columns than the table, but must have the key.
+            on: The columns to match by, which are those of the key.
+            when_matched: What happens to a row whose key is in the source: ``"update"`` sets the columns
+                that the source has, ``"delete"``, ``"ignore"``, or a mapping of columns to new values. Or
+                pairs of a condition and one of these, of which the first that is TRUE applies (None is
+                TRUE). Expressions name columns ``source.v`` and ``target.v``.
+            when_not_matched: What happens to the other rows of the source: ``"insert"`` or ``"ignore"``.
+            token: A name for this write, as for ``append``.
+            properties: Properties for the snapshot's summary.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> source = pa.table({"id": [2, 3, 4], "v": [1, 2, 3], "gone": [True, False, False]})
+            >>> clauses = [("source.gone", "delete"), (None, {"v": "source.v + target.v"})]
+            >>> report = table.merge(source, when_matched=clauses)
+            >>> report.inserted, report.updated, report.deleted
+            (1, 1, 1)
+        """
+        from skipstone.table.write import merge
+
+        return merge(self, data, on, when_matched, when_not_matched, token=token, properties=properties)
+
+    def transaction(
+        self, *, token: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> Transaction:
+        """Begin a transaction: several writes to a keyed table that are committed as one snapshot.
+
+        It reads the current snapshot, to which the table moves, and its own writes. The end of a ``with``
+        block commits them, if no other commit has changed a row with one of their keys since the beginning;
+        otherwise, and after an error in the block, nothing is written. An open writer of the table's tail is
+        flushed first.
+
+        Args:
+            token: A name for the commit, as for ``append``.
+            properties: Properties for the snapshot's summary.
+
+        Raises:
+            ConflictError: At the end, if another commit has changed a row with one of the keys.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> with table.transaction() as tx:
+            ...     _ = tx.update("id = 3", {"v": "v - 5"})
+            ...     _ = tx.upsert(pa.table({"id": [4], "v": [5]}))
+            ...     tx.scan("id >= 3").to_arrow()["v"].to_pylist(), table.get(3)
+            ([25, 5], {'id': 3, 'v': 30})
+            >>> tx.report.inserted, tx.report.updated, table.get(3)
+            (1, 1, {'id': 3, 'v': 25})
+        """
+        from skipstone.table.transaction import Transaction
+
+        return Transaction(self, token, properties)
+
+    # -- rows by key -------------------------------------------------------------------------
+
+    def get(self, key: KeysLike, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        """Return the row of a key of a keyed table; None if there is none.
+
+        Args:
+            key: The key: a value, a tuple with one value per key column, or a mapping by column.
+            columns: Columns of the result; None for all.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> table.get(3), table.get(99)
+            ({'id': 3, 'v': 30}, None)
+        """
+        from skipstone.table.get import get
+
+        return get(self._current(), key, columns)
+
+    def get_many(self, keys: KeysLike, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of keys of a keyed table, in the order of the keys.
+
+        Args:
+            keys: A list of keys, an Arrow array, or a table. Keys that are not in the table are left out.
+            columns: Columns of the result; None for all.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> table.get_many([3, 99, 1])["v"].to_pylist()
+            [30, 10]
+        """
+        from skipstone.table.get import get_many
+
+        return get_many(self._current(), keys, columns)
+
+    def changes(self, start: SnapshotLike | None = None, end: SnapshotLike | None = None) -> TableChanges:
+        """Return the rows that differ between two snapshots of a keyed table, by key.
+
+        Args:
+            start: The earlier snapshot: an id, a branch, a tag or a time; None for the empty table.
+            end: The later snapshot; by default that of this table.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> before = table.snapshot
+            >>> _ = table.delete(keys=3), table.update("id = 1", {"v": 11})
+            >>> changes = table.changes(before)
+            >>> len(changes.inserted), len(changes.updated), len(changes.deleted)
+            (0, 1, 1)
+        """
+        from skipstone.table.changes import table_changes
+
+        return table_changes(self, start, end)
+
+    # -- snapshots ---------------------------------------------------------------------------
+
+    def create_tag(self, name: str, snapshot: SnapshotLike | None = None) -> None:
+        """Name a snapshot; by default the current one.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> table.create_tag("audited")
+            >>> table.at("audited").snapshot == table.snapshot
+            True
+        """
+        from skipstone.table.refs import create_ref
+
+        create_ref(self, name, snapshot, "tag")
+
+    def create_branch(self, name: str, snapshot: SnapshotLike | None = None) -> None:
+        """Create a branch at a snapshot; by default at the current one."""
+        from skipstone.table.refs import create_ref
+
+        create_ref(self, name, snapshot, "branch")
+
+    def drop_ref(self, name: str) -> None:
+        """Drop a tag or a branch; snapshots stay until they expire."""
+        from skipstone.table.refs import drop_ref
+
+        drop_ref(self, name)
+
+    def rollback(self, snapshot: SnapshotLike) -> None:
+        """Make an ancestor of the current snapshot the current one.
+
+        Args:
+            snapshot: An id, a tag or a time.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> before = table.snapshot
+            >>> _ = table.delete(keys=3)
+            >>> table.rollback(before)
+            >>> table.get(3)
+            {'id': 3, 'v': 30}
+        """
+        from skipstone.table.refs import rollback
+
+        rollback(self, snapshot)
+
+    # -- for the planner ---------------------------------------------------------------------
+
+    def following(self, current: IcebergTable) -> Table:
+        """The table in a newer state, with the same options and index."""
+        return _restored(type(self), self.pinned.following(current), self._index_root)
+
+    # -- the tail ----------------------------------------------------------------------------
+
+    def writer(
+        self,
+        *,
+        sync: SyncPolicy = "every",
+        flush_rows: int = 100_000,
+        flush_bytes: int = 64 << 20,
+        flush_seconds: float | None = 60.0,
+        memory: int = 256 << 20,
+        wal: StrPath | None = None,
+    ) -> TailWriter:
+        """Open the writer of a keyed table's tail, for small and frequent writes.
+
+        Rows are acknowledged when they are in a write-ahead log, scans of this table object see them at once,
+        and flushes commit many of them as one snapshot. Rows that an earlier process left in the log are
+        recovered, each exactly once. A table has one such writer at a time.
+
+        The table object moves to the current snapshot, and on with every flush. Its other writes (``upsert``,
+        ``transaction`` ...) flush the tail first.
+
+        Args:
+            sync: When rows are safe from a power failure: ``"every"`` before the call that wrote them returns
+                (calls of several threads share a sync), ``"interval"`` within 0.1 seconds, ``"off"`` when the
+                system writes them. In all cases they survive the end of the process.
+            flush_rows: Rows to collect before they are flushed in the background.
+            flush_bytes: Bytes to collect before they are flushed.
+            flush_seconds: Age of the oldest row at which all are flushed; None for any age.
+            memory: Bytes of unflushed rows; a write that would exceed them waits for a flush.
+            wal: A local directory for the write-ahead log, outside the table. It is recorded in the table, so
+                that later writers use it, too. By default ``.skipstone-tail`` beside a local table.
+
+        Raises:
+            ConflictError: If another process, or another writer of this one, has the table's tail.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> table = sk.open("db.accounts", catalog="warehouse")
+            >>> writer = table.writer(sync="interval")
+            >>> writer.upsert(pa.table({"id": [3, 4], "v": [31, 40]})), writer.delete(keys=[1, 2])
+            (2, 2)
+            >>> table.scan().to_arrow().to_pylist(), len(table.snapshots())
+            ([{'id': 3, 'v': 31}, {'id': 4, 'v': 40}], 1)
+            >>> writer.close()
+            >>> table.scan().count(), len(table.snapshots())
+            (2, 2)
+        """
+        from skipstone.table.tail.writer import Limits, open_writer
+
+        limits = Limits(flush_rows, flush_bytes, flush_seconds, memory)
+        return open_writer(self, sync=sync, limits=limits, wal=wal)
+
+    def tail_status(self) -> TailStatus:
+        """Return what a keyed table's tail has that is not flushed, and which process writes to it.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> status = sk.open("db.accounts", catalog="warehouse").tail_status()
+            >>> status.calls, status.open
+            (0, False)
+        """
+        from skipstone.table.tail.status import tail_status
+
+        return tail_status(self)
+
+    def _current(self) -> Table | OverlayTable:
+        return self if self._tail is None else self._tail.current()
+
+    def flush_tail(self) -> None:
+        """Flush the tail before another write of this object, which is then the later one."""
+        if self._tail is not None:
+            self._tail.flush()
+
+    def attach(self, tail: TailWriter | None) -> None:
+        """Let scans see the unflushed rows of a writer; None ends it."""
+        self._tail = tail
+
+    def move_to(self, snapshot: TableSnapshot) -> None:
+        """Replace the snapshot."""
+        self.index.pin(snapshot)
+        self._keep(snapshot)
+
+    def without_tail(self) -> Table:
+        """A table at the same snapshot that nobody moves on, and whose scans see nothing else."""
+        return _restored(type(self), self.pinned, self._index_root, self.index.changed)
+
+    def detached(self) -> Table:
+        """A table at the same snapshot that another thread can refresh and write to."""
+        return _restored(type(self), self.pinned.detached(), self._index_root)
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
         """Manifest facts of a column per file."""

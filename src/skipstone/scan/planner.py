@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.core.evidence import Array
@@ -17,13 +18,13 @@ from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
-from skipstone.lake.snapshot import FileEntry, PrunedFiles, Snapshot
+from skipstone.lake.snapshot import FileEntry, Overlay, Path, PrunedFiles, Snapshot
 from skipstone.predicate import predicate as to_predicate
-from skipstone.predicate.tree import Predicate
+from skipstone.predicate.tree import Constant, Predicate
 from skipstone.prune.cascade import Cascade, Outcome
-from skipstone.prune.ledger import Ledger
+from skipstone.prune.ledger import Ledger, joined_levels
 from skipstone.prune.survey import Fetch, Need, Survey
-from skipstone.report.trace import DeleteUse, IndexUse, Level, ScanTrace
+from skipstone.report.trace import DeleteUse, IndexUse, Level, OverlayUse, ScanTrace
 from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows, choose
 from skipstone.scan.projection import Order, Projection
@@ -52,6 +53,63 @@ class Question:
 def make_plan(lake: Lake, question: Question) -> ScanPlan:
     """Plan a scan of the lake as it is pinned."""
     return _planned(lake, question, _Planner.plan)
+
+
+def plan_among(lake: Lake, question: Question, files: Array) -> ScanPlan:
+    """Plan a scan of some of the lake's files."""
+
+    def ask(planner: _Planner) -> ScanPlan:
+        compiled, pruned = planner._prune_files()
+        return planner.tasks_of(compiled, pruned.among(files))
+
+    return _planned(lake, question, ask)
+
+
+class RowTest(Protocol):
+    """A test of rows that takes the place of a predicate."""
+
+    @property
+    def columns(self) -> tuple[Path, ...]:
+        """Columns that it uses."""
+
+    def mask(self, table: pa.Table) -> Array:
+        """Per row, whether it passes."""
+
+
+def plan_candidates(
+    lake: Lake,
+    node: Node,
+    projection: Projection,
+    options: ScanOptions,
+    files: Array | None = None,
+    test: RowTest | None = None,
+) -> ScanPlan:
+    """Plan the rows that may match a condition on columns, and that pass a test when they are read.
+
+    ``files`` are the numbers of the files to plan; None for all.
+    """
+    paths = tuple(ref.path for ref in columns_of(node))
+    compiled = Compiled(node, Constant(True), (), (), paths)
+
+    def ask(planner: _Planner) -> ScanPlan:
+        planner.ledger.start()
+        coverage = planner.coverage
+        if coverage is not None and coverage.small and not len(coverage.unknown):
+            # The bounds of all pages are in memory, and tell more than those of manifests.
+            pruned = PrunedFiles(np.arange(len(lake.pinned.entries)), per_file=True)
+        else:
+            pruned = planner.snapshot.prune_files(node, planner.ledger, strict=options.strict)
+        plan = planner.tasks_of(compiled, pruned if files is None else pruned.among(files))
+        if test is not None:
+            # The condition can be weaker than the test, so it proves nothing.
+            tested = tuple(replace(task, proven=_none(task.rows.total)) for task in plan.tasks)
+            plan = plan.changed(tasks=tested)
+            plan.__dict__["filter"] = test
+            return plan
+        tasks = [task if task.deleted else replace(task, proven=task.rows) for task in plan.tasks]
+        return plan.changed(predicate=None, tasks=tuple(tasks))
+
+    return _planned(lake, Question(None, projection, None, (), options), ask)
 
 
 def plan_whole_files(lake: Lake, files: Array, rows: Array) -> ScanPlan:
@@ -160,16 +218,23 @@ class _Planner:
         return self._package(compiled, tasks, pruned)
 
     def _at_once(self, compiled: Compiled | None, pruned: PrunedFiles) -> tuple[Task, ...] | None:
-        """Plan indexed files from the loaded pages of the entire lake; None if that is not possible."""
+        """Plan indexed files from the loaded pages of the entire lake; None if that is not possible.
+
+        A few other files, such as those in memory, are judged by themselves.
+        """
         coverage, files = self.coverage, pruned.others
         if compiled is None or files is None or coverage is None or not coverage.small:
             return None
-        if not len(files) or len(coverage.unknown):
+        indexed, others = None, files[:0]
+        if len(coverage.unknown):
+            covered = coverage.owner[files] >= 0
+            indexed, files, others = coverage.indexed, files[covered], files[~covered]
+        if not len(files) or len(others) > _FIRST_FOOTERS:
             return None
         refs = columns_of(compiled.node)
         if not all(coverage.served(refs, self.snapshot.partition_names)):
             return None
-        survey, numbers = self._survey_files(None, compiled)
+        survey, numbers = self._survey_files(indexed, compiled)
         outcome = self._cascade(survey, compiled).at_once(refs)
         if outcome is None:
             return None
@@ -182,12 +247,22 @@ class _Planner:
             some, _ = self._survey_files(files, compiled)
             return self._cascade(some, compiled, by_file=not pruned.per_file).levels()
 
-        self.ledger.defer(levels, free=survey.near)
         rows, proven = (
             {file: rows for file, rows in by_file.items() if left[file]}
             for by_file in (outcome.rows, outcome.proven)
         )
-        return self._tasks(numbers, Outcome(None, rows, proven), pruned)
+        outcome = Outcome(None, rows, proven)
+        if len(others):
+            second, more = self._survey_files(others, compiled)
+            own = Ledger(lambda: (0, 0), self.ledger.notes)
+            cascade = replace(self._cascade(second, compiled, by_file=not pruned.per_file), ledger=own)
+            added = drive(cascade.steps(), lambda need: self._fetch(more, need))
+            self.ledger.defer(lambda: joined_levels(levels(), own.levels()), free=False)
+            self.rows = np.concatenate([self.rows, second.totals])
+            numbers, outcome = np.concatenate([numbers, more]), outcome.followed_by(added, len(numbers))
+        else:
+            self.ledger.defer(levels, free=survey.near)
+        return self._tasks(numbers, outcome, pruned)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
         """Files that may match, by number in the listing: their rows, and the row groups that may match."""
@@ -332,6 +407,7 @@ class _Planner:
             check_rows(self.snapshot.entries[number].key, found[number][0].total, gone.total)
         if deletions.files:
             less = sum(len(found[number][0] & rows) for number, rows in deletions.rows.items())
+            less -= sum(len(found[number][0] & rows) for number, rows in deletions.hidden.items())
             self.deletes = DeleteUse(deletions.files, deletions.applied, less, len(deletions.values))
         tasks = []
         for number, partition in zip(chosen, self.snapshot.constants(chosen), strict=True):
@@ -358,6 +434,7 @@ class _Planner:
         snapshot, asked = self.snapshot, self.question
         # Captured now, because the lake can be refreshed before the trace is built.
         version, entries = snapshot.version, snapshot.entries
+        overlay = snapshot.overlay
         hints = choose(snapshot.access, tasks, compiled, asked.projection, asked.options)
 
         def build() -> ScanTrace:
@@ -389,6 +466,7 @@ class _Planner:
                 index=self._index_use(),
                 partitions=pruned.partitions,
                 deletes=self.deletes,
+                overlay=None if overlay is None else _overlay_use(overlay, tasks),
                 unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
             )
 
@@ -411,6 +489,11 @@ class _Planner:
                 # Built now, so that a predicate that can't be evaluated fails before anything is read.
                 assert plan.filter is not None
         return apply_limit(plan, asked.limit)
+
+
+def _overlay_use(overlay: Overlay, tasks: Sequence[Task]) -> OverlayUse:
+    kept = sum(len(task.rows) for task in tasks if task.number >= overlay.first)
+    return OverlayUse(overlay.name, overlay.rows, kept, overlay.hidden)
 
 
 def _is_simple(compiled: Compiled) -> bool:

@@ -228,7 +228,7 @@ class FileReader:
     @property
     def opens(self) -> bool:
         """Whether pyarrow opens the file itself: it is local and the route allows it."""
-        return self.route != "slice" and self.files.store.local
+        return self.route != "slice" and self.files.opens(self.entry)
 
     # -- the two routes ----------------------------------------------------------------------
 

@@ -75,8 +75,7 @@ def _find(plan: ScanPlan, name: str) -> ListedFile:
     match = exact()
     if match is not None:
         return match
-    is_table = isinstance(store, AbsoluteStore)
-    if not is_table:
+    if not isinstance(store, AbsoluteStore):
         entries = {entry.key: entry for entry in store.list() if is_visible(entry)} | entries
     match = exact()
     if match is not None:
@@ -92,9 +91,9 @@ def _find(plan: ScanPlan, name: str) -> ListedFile:
             path=plan.lake,
             hint="pass more of the path",
         )
-    if is_table:
+    if isinstance(store, AbsoluteStore):
         # Tables can't be listed: a file that the plan dropped needs its full path.
-        return ListedFile(name, store.open(name).size(), None)
+        return store.find(name)
     # Most of a key is the same for all files of a lake, so names are compared first.
     near = similar(name.rpartition("/")[2], names := {key.rpartition("/")[2]: key for key in entries})
     hint = did_you_mean(name, entries, "pass a path relative to the lake's root")

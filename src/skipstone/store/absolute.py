@@ -1,4 +1,4 @@
-"""Files with absolute paths or URIs as keys, as the manifests of a table name them."""
+"""Files with absolute paths or URIs as keys, as the manifests of a table name them, and files in memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from skipstone.errors import ReadError
 from skipstone.store.local import LocalSource, LocalStore, leads_out
 from skipstone.store.objects import ObjectSource
 from skipstone.store.options import StoreOptions, open_obstore, split_uri
-from skipstone.store.source import Source, local_path
-from skipstone.store.store import Store, is_outside, open_root
+from skipstone.store.source import BufferSource, Source, local_path
+from skipstone.store.store import IN_MEMORY, ListedFile, Store, is_outside, open_root
 
 _S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
 _REDUNDANT = re.compile(r"/(?:\.?/)+")
@@ -27,6 +27,8 @@ class AbsoluteStore:
     options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     root: str | None = None
     """The directory or prefix that all files must be below, if any."""
+    memory: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """Files in memory by key; their versions in a listing are ``IN_MEMORY``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", StoreOptions(self.options))
@@ -38,6 +40,9 @@ class AbsoluteStore:
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
         """Open a file lazily."""
+        held = self.memory.get(key)
+        if held is not None:
+            return BufferSource(held, key)
         self.check(key)
         local = local_name(key)
         source: Source
@@ -49,8 +54,14 @@ class AbsoluteStore:
         source.expect(version, size)
         return source
 
+    def find(self, key: str) -> ListedFile:
+        """A file as a table lists it."""
+        return ListedFile(key, self.open(key).size(), IN_MEMORY if key in self.memory else None)
+
     def path(self, key: str) -> str:
-        """Path of a local file, URI of any other."""
+        """Path of a local file, URI of any other, key of a file in memory."""
+        if key in self.memory:
+            return key
         self.check(key)
         return local_name(key) or key
 

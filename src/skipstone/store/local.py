@@ -297,7 +297,7 @@ class LocalStore:
             finally:
                 hidden.unlink(missing_ok=True)
         except OSError as error:
-            raise _write_error(error, path) from error
+            raise write_error(error, path) from error
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files, but not the directories that become empty."""
@@ -308,7 +308,7 @@ class LocalStore:
             except NotADirectoryError:
                 continue
             except OSError as error:
-                raise _write_error(error, path) from error
+                raise write_error(error, path) from error
 
     def move(self, key: str, to: str) -> None:
         """Rename a file, syncing its data before and the directory after, and set its time to now."""
@@ -326,7 +326,7 @@ class LocalStore:
             path.rename(target)
             sync_directory(target.parent)
         except OSError as error:
-            raise _write_error(error, path) from error
+            raise write_error(error, path) from error
 
     def clear(self, prefix: str) -> None:
         """Delete a directory tree."""
@@ -336,7 +336,7 @@ class LocalStore:
             with suppress(FileNotFoundError, NotADirectoryError):
                 shutil.rmtree(path, onerror=_unless_gone)
         except OSError as error:
-            raise _write_error(error, path) from error
+            raise write_error(error, path) from error
 
     def path(self, key: str) -> str:
         """Path of a file."""
@@ -446,7 +446,8 @@ def _unless_gone(_call: Any, _path: str, raised: Any) -> None:
         raise raised[1]
 
 
-def _write_error(error: OSError, path: Path) -> WriteError:
+def write_error(error: OSError, path: Path) -> WriteError:
+    """Convert a failed system call."""
     message = error.strerror or str(error)
     return WriteError(message[:1].lower() + message[1:], path=str(path), hint=_HINTS.get(error.errno or 0))
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from skipstone.errors import ReadError
 from skipstone.store.local import LocalSource, read_error
-from skipstone.store.source import ByteRange, Source, SourceWrapper
+from skipstone.store.source import BufferSource, ByteRange, Source, SourceWrapper
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class RetrySource(SourceWrapper):
 
     def read_into(self, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
         """Read each range into its buffer."""
-        if isinstance(self._below, LocalSource):
+        if isinstance(self._below, LocalSource | BufferSource):
             self._try(partial(self._below.read_into, ranges, views))
             return
         for view, body in zip(views, self.read_ranges(ranges), strict=True):

@@ -271,8 +271,16 @@ class BufferSource:
         """The bytes of each range."""
         return [self._read(request) for request in ranges]
 
+    def read_into(self, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
+        """Copy each range into its buffer."""
+        for request, view in zip(ranges, views, strict=True):
+            view[:] = self._cut(request)
+
     def _read(self, request: ByteRange) -> bytes:
-        data = bytes(self._view[max(request.start, 0) : max(request.stop, 0)])
+        return bytes(self._cut(request))
+
+    def _cut(self, request: ByteRange) -> memoryview:
+        data = self._view[max(request.start, 0) : max(request.stop, 0)]
         self.counter.add(1, len(data))
         if len(data) != request.length:
             raise ReadError(f"{request}: got only {len(data)} bytes", path=self.path)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from skipstone.errors import FileError, MissingFileError, ReadError, UsageError, shorten
 from skipstone.store.source import Source, local_path
@@ -25,6 +25,8 @@ class ListedFile(NamedTuple):
 
 
 BY_KEY = attrgetter("key")
+IN_MEMORY: Final = "in memory"
+"""The version of files in memory."""
 
 
 class Store(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -85,6 +85,10 @@ def ingest_table(
     chosen = table_layout(target, layout)
     summary = check_properties(properties)
     work = TableIngest(target, chosen, why, how, branch, summary, index, queries, progress)
+    if key_columns(target):
+        from skipstone.table.files import keyed_ingest
+
+        work.publish = keyed_ingest(table if isinstance(table, LakeTable) else LakeTable(target), how, branch)
     report = work.run(open_rows(data, engine), storage_options)
     if isinstance(table, LakeTable):
         table.refresh()
@@ -151,6 +155,8 @@ class TableIngest:
     index: bool = True
     queries: QueryLog | None = None
     progress: IngestProgress | None = None
+    publish: Callable[[Sequence[NewFile], Mapping[str, str]], int | None] | None = None
+    """Commits the files of a keyed table; None for other tables."""
 
     def run(self, rows: Rows, storage_options: StorageOptions | None = None) -> IngestReport:
         """Write the rows, commit them, and index their files."""
@@ -227,6 +233,8 @@ class TableIngest:
     ) -> tuple[int | None, int, Sequence[NewFile]]:
         """Commit, and return the snapshot, the number of files removed and the files rewritten."""
         summary = {**self.properties, JOB: job}
+        if self.publish is not None:
+            return self.publish(files, summary), 0, ()
         if self.how is None:
             return append(self.table, target, files, properties=summary, branch=self.branch), 0, ()
         rewriter = Rewriter(target, layout, survey.profile, job)
@@ -304,10 +312,12 @@ def table_layout(table: Table, options: Mapping[str, Any]) -> PageLayout:
         chosen["compression"] = codec
         if properties.get(_LEVEL, "").lstrip("-").isdigit():
             chosen.setdefault("compression_level", int(properties[_LEVEL]))
-    blooms = [
+    schema = table.schema()
+    blooms = [name for name in key_columns(table) if str(schema.find_type(name)) != "boolean"]
+    blooms += [
         key.removeprefix(_BLOOM)
         for key, value in properties.items()
-        if key.startswith(_BLOOM) and value == "true"
+        if key.startswith(_BLOOM) and value == "true" and key.removeprefix(_BLOOM) not in blooms
     ]
     return make_layout(
         (),
@@ -317,6 +327,12 @@ def table_layout(table: Table, options: Mapping[str, Any]) -> PageLayout:
         chosen.pop("blooms", None) or blooms,
         chosen,
     )
+
+
+def key_columns(table: Table) -> list[str]:
+    """Return the columns of a table's key."""
+    schema = table.schema()
+    return [str(schema.find_column_name(number)) for number in schema.identifier_field_ids]
 
 
 def sort_columns(table: Table) -> Sequence[str]:

@@ -103,7 +103,7 @@ def test_the_plan_as_json(compact: Run, table: sk.Table) -> None:
 def test_every_option_reaches_the_plan(compact: Run) -> None:
     text = {**ALL, "sort-by": "id,name", "target-file-size-bytes": "64MiB", "min-file-size-bytes": "1MiB"}
     text |= {"max-file-size-bytes": "100MB", "max-file-group-size-bytes": "1GiB"}
-    # The only option with another name than Iceberg's.
+    # Iceberg's name of the option says the same as ours.
     text["target-spec-id"] = text.pop("output-spec-id")
     args = []
     for name, value in text.items():

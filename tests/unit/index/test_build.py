@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -302,6 +304,7 @@ root, number, turns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 from tests.unit.index.test_build import write
 from pathlib import Path
 build.MANY_SEGMENTS = 2
+print("ready", flush=True)
 for turn in range(turns):
     write(Path(root), 100 + 50 * number + turn)
     lake = sk.open(root)
@@ -314,6 +317,7 @@ def spawn(code: str, *arguments: str) -> subprocess.Popen[str]:
     repository = str(Path(__file__).parents[3])
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -327,6 +331,9 @@ def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
     sk.open(root).index.build(engine="local")
     turns = 5
     workers = [spawn(WORKER, str(root), str(n), str(turns)) for n in range(2)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n", worker.communicate()
     reads = used = 0
     already_indexed = sk.open(root)
     while reads < 6 or any(worker.poll() is None for worker in workers):
@@ -363,26 +370,63 @@ def test_a_commit_with_an_older_listing_keeps_what_is_newer(root: Path) -> None:
 
 # -- interrupted -------------------------------------------------------------------------------
 
-KILLED = """
-import os, signal, sys
+BUILDERS = """
+import json, os, signal, sys
 import skipstone as sk, skipstone.index.build as build
 build._LEAST_GROUPS, build._GROUP_FILES = 100, 1
-def told(done, total):
-    if done >= int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-sk.open(sys.argv[1]).index.build(["id", "text"], blooms=["text"], engine="local", threads=1, progress=told)
+for line in sys.stdin:
+    root, last = json.loads(line)
+    def die(done, total):
+        if done >= last:
+            os.kill(os.getpid(), signal.SIGKILL)
+    pid = os.fork()
+    if pid == 0:
+        sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local", threads=1, progress=die)
+        os._exit(0)
+    print(pid, flush=True)
+    # Until the order to wait its number is its own, so that it can be killed when it has ended.
+    sys.stdin.readline()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
+@dataclass(frozen=True)
+class Builders:
+    """Processes that build an index one after the other, forked from one that has imported everything."""
+
+    process: subprocess.Popen[str]
+
+    def start(self, root: Path, last: int) -> int:
+        """The process, which kills itself when so many files are done."""
+        return int(self._order(json.dumps([str(root), last])))
+
+    def wait(self) -> int:
+        """How it ended."""
+        return int(self._order("wait"))
+
+    def _order(self, line: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(line, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline()
+
+
+@pytest.fixture(scope="module")
+def builders() -> Iterator[Builders]:
+    with spawn(BUILDERS) as process:
+        yield Builders(process)
+        _, errors = process.communicate()
+        assert (process.returncode, errors) == (0, "")
+
+
 @pytest.mark.parametrize("after", [1, 4, 8])
-def test_a_job_that_was_killed_is_resumed(root: Path, after: int) -> None:
+def test_a_job_that_was_killed_is_resumed(root: Path, builders: Builders, after: int) -> None:
     """The index reads as before, and what was done is not done again."""
     sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
     for number in range(10, 18):
         write(root, number)
-    worker = spawn(KILLED, str(root), str(after))
-    worker.communicate()
-    assert worker.returncode == -signal.SIGKILL
+    builders.start(root, after)
+    assert builders.wait() == -signal.SIGKILL
     assert covered(root) == 6
     report = sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
     assert report.already_indexed == 6
@@ -392,21 +436,21 @@ def test_a_job_that_was_killed_is_resumed(root: Path, after: int) -> None:
     assert sk.open(root).scan("text = 'w13007'").count() == 1
 
 
-def test_killed_at_any_time(root: Path) -> None:
+def test_killed_at_any_time(root: Path, builders: Builders) -> None:
     """Whenever it happens: the next reader reads, the next builder builds."""
     rng = random.Random(3)
     sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
     for number in range(10, 30):
         write(root, number)
     for _ in range(3):
-        worker = spawn(KILLED, str(root), "1000")
-        deadline = time.monotonic() + 120
         before = len(list(own_files(root).iterdir()))
+        worker = builders.start(root, 1000)
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and len(list(own_files(root).iterdir())) == before:
             time.sleep(0.005)
         time.sleep(rng.random() * 0.03)
-        worker.kill()
-        worker.communicate()
+        os.kill(worker, signal.SIGKILL)
+        assert builders.wait() in (-signal.SIGKILL, 0)
         assert covered(root) in (6, 26)
     sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
     assert covered(root) == 26

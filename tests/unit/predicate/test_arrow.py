@@ -15,6 +15,7 @@ from pyarrow import acero
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.arrow import from_arrow, to_arrow
+from tests.support.samples import sample
 
 NAN, INF = math.nan, math.inf
 f = pc.field
@@ -215,7 +216,7 @@ def test_a_list_of_a_million_values_stays_an_arrow_array():
     assert compute(to_arrow(node), pa.table({"i": [5, 0, None]})) == [True, False, None]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sample("round trips"), deadline=None)
 @given(st.data())
 def test_round_trips(kit, data):
     predicate, rows = data.draw(kit.predicates()), kit.table()

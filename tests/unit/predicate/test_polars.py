@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.polars import from_polars, to_polars
+from tests.support.samples import sample
 
 NAN, INF = math.nan, math.inf
 c = pl.col
@@ -245,7 +246,7 @@ def test_a_list_of_a_million_values_stays_an_arrow_array():
     assert compute(to_polars(predicate), pa.table({"i": [5, 0, None]})) == [True, False, None]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sample("round trips"), deadline=None)
 @given(st.data())
 def test_round_trips(kit, data):
     predicate, rows = data.draw(kit.predicates()), kit.table()

@@ -63,6 +63,7 @@ def test_every_fact_of_a_scan_is_there() -> None:
         "index": None,
         "partitions": None,
         "deletes": None,
+        "overlay": None,
         "reads": {"requests": 38, "bytes": 1_874_321, "bytes_total": 9_663_676_416},
         "hints": {
             "materialise": "late",

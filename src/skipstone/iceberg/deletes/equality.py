@@ -258,24 +258,71 @@ ColumnLookup = Callable[[int], tuple[Path, pa.DataType]]
 """A function that returns the lake's path and type of a field id."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FileDeletes:
+    """Deleted rows of one data file, and the numbers of the delete files that apply."""
+
+    rows: RowSet | None
+    values: tuple[AntiJoin, ...]
+    used: Array
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes in memory."""
+        return _RECORD_WEIGHT + (0 if self.rows is None else _ROW_WEIGHT * len(self.rows))
+
+
+_NO_DELETES: Final = FileDeletes(None, (), np.zeros(0, dtype=np.int64))
+_RECORD_WEIGHT: Final = 300
+_ROW_WEIGHT: Final = 8
+
+
 def deletions(
     index: DeleteIndex,
-    data: Entries,
+    take: Callable[[Array], Entries],
     numbers: Sequence[int],
     files: Files,
     facts: Facts,
     column: ColumnLookup,
 ) -> Deletions:
-    """Deleted rows of data files, by their numbers in the lake."""
-    matched = index.match(data, facts)
-    touched = np.flatnonzero(matched.touched)
-    used = (matched.positions.numbers, matched.equalities.numbers, matched.vectors[matched.vectors >= 0])
+    """Deleted rows of data files, by their numbers in the snapshot of ``files``; positions are cached."""
+    cached: list[Any] = files.cache.get_all([(FileDeletes, number) for number in numbers])
+    found: dict[int, FileDeletes] = dict(zip(numbers, cached, strict=True))
+    missing = [number for number, one in found.items() if one is None]
+    if missing:
+        read = _read(index.match(take(np.array(missing, dtype=np.int64)), facts), missing, files, column)
+        # Files of a partition share equality deletes, and these are cached themselves.
+        files.cache.put_all(
+            [((FileDeletes, number), one, one.weight) for number, one in read.items() if not one.values]
+        )
+        found |= read
+    by_file = [(number, one) for number, one in found.items() if one is not _NO_DELETES]
+    used = np.concatenate([_NO_DELETES.used, *(one.used for _, one in by_file)])
     return Deletions(
-        _rows(matched, touched, numbers, files),
-        _values(matched, touched, numbers, column),
-        len(matched.deletes),
-        len(np.unique(np.concatenate(used))),
+        {number: one.rows for number, one in by_file if one.rows is not None},
+        {number: one.values for number, one in by_file if one.values},
+        len(index.deletes),
+        len(np.unique(used)),
     )
+
+
+def _read(
+    matched: DeleteMatches, numbers: Sequence[int], files: Files, column: ColumnLookup
+) -> dict[int, FileDeletes]:
+    """Deletes of data files by number."""
+    touched = np.flatnonzero(matched.touched)
+    rows = _rows(matched, touched, numbers, files)
+    values = _values(matched, touched, numbers, column)
+    read = dict.fromkeys(numbers, _NO_DELETES)
+    for unit in touched.tolist():
+        links = (
+            matched.positions.links_of(unit),
+            matched.equalities.links_of(unit),
+            matched.vectors[unit : unit + 1],
+        )
+        used, number = np.concatenate(links), numbers[unit]
+        read[number] = FileDeletes(rows.get(number), values.get(number, ()), used[used >= 0])
+    return read
 
 
 def _rows(

@@ -62,6 +62,10 @@ class DeleteLinks:
         """Number of delete files per data file."""
         return np.diff(self.offsets)
 
+    def links_of(self, unit: int) -> Array:
+        """Delete files of one data file."""
+        return self.numbers[self.offsets[unit] : self.offsets[unit + 1]]
+
     def pairs(self, units: Array) -> tuple[Array, Array]:
         """Data file and delete file of each link of some data files."""
         counts = self.counts[units]

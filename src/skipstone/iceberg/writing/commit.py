@@ -38,6 +38,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
     SetSnapshotRefUpdate,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 _SNAPSHOT: Callable[..., Snapshot] = Snapshot
 _SET_REF: Callable[..., SetSnapshotRefUpdate] = SetSnapshotRefUpdate
 _ASSERT_REF: Callable[..., AssertRefSnapshotId] = AssertRefSnapshotId
+_ASSERT_PARTITIONS: Callable[..., AssertLastAssignedPartitionId] = AssertLastAssignedPartitionId
 
 
 _CODEC: Final = "write.avro.compression-codec"
@@ -115,10 +117,13 @@ class Producer:
     """Data sequence number of the new data files; None for that of the snapshot."""
     number: int = field(init=False)
     """Snapshot id: the same for every attempt, so that one that landed is recognized."""
+    specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
+    """Specs under which files were written, beside that of the target."""
     _written: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.number = int(self.table.metadata.new_snapshot_id())
+        self.specs = {**self.specs, self.target.spec.spec_id: self.target.spec}
 
     def updates(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Write the manifests of a snapshot on top of the branch; return updates and requirements."""
@@ -151,6 +156,8 @@ class Producer:
         return (AddSnapshotUpdate(snapshot=snapshot), moved), (
             expected,
             AssertTableUUID(uuid=metadata.table_uuid),
+            # New specs are compared with those of the files before the next attempt.
+            _ASSERT_PARTITIONS(last_assigned_partition_id=metadata.last_partition_id),
         )
 
     def clean(self) -> None:
@@ -668,11 +675,9 @@ def _check_branch(work: Producer) -> None:
 
 def _check_spec(work: Producer) -> None:
     """Refuse specs that were removed or replaced."""
-    current, spec = work.table.metadata.specs(), work.target.spec
-    used = {file.metrics.key.spec_id for file in work.files}
-    lost = [number for number in sorted(used) if number not in current]
-    if spec.spec_id in used and current.get(spec.spec_id) != spec:
-        lost = [spec.spec_id]
+    current = work.table.metadata.specs()
+    used = sorted({file.metrics.key.spec_id for file in work.files})
+    lost = [one for one in used if one not in current or work.specs.get(one, current[one]) != current[one]]
     if lost:
         problem = f"partition spec {lost[0]} was removed by another commit"
         raise ConflictError(problem, path=work.target.name, hint=_RUN_AGAIN)

@@ -6,7 +6,9 @@ are read individually, each as a chain of one-child levels, cut to the rows, and
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _LONG_PIECE: Final = 4096
 # Runs shorter than this on average are faster to take row by row.
 _SCATTERED: Final = 64
+# Runs at least this long on average, with short gaps, are faster to filter by a mask.
+_DENSE: Final = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +41,8 @@ class Cut:
     rows: int
     places: NDArray[np.int64] | None = None
     """All positions, if the row set has many runs and stores a list."""
+    _masks: dict[int, pa.Array] = dataclasses.field(default_factory=dict, repr=False)
+    """The mask of the wanted rows, by length of the column."""
 
     @property
     def stop(self) -> int:
@@ -73,7 +79,20 @@ class Cut:
         if self.rows >= _LONG_PIECE * len(self.starts):
             pieces = [column.slice(start, stop - start) for start, stop in self._pairs()]
             return pa.chunked_array([c for piece in pieces for c in piece.chunks], type=column.type)
+        few_left_out = self.rows >= _DENSE * len(self.starts) and self.rows * 2 >= len(column)
+        if few_left_out and column.type not in _WIDE:
+            with suppress(pa.ArrowNotImplementedError):
+                return column.filter(self._mask(len(column)))
         return pa.chunked_array(self._gathered(column), type=column.type)
+
+    def _mask(self, length: int) -> pa.Array:
+        mask = self._masks.get(length)
+        if mask is None:
+            edges = np.stack([self.starts, self.stops], axis=1).ravel()
+            runs = np.diff(edges, prepend=0, append=length)
+            bits = np.packbits(np.repeat(np.arange(len(runs)) % 2 == 1, runs), bitorder="little")
+            mask = self._masks[length] = pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(bits)])
+        return mask
 
     def apply_all(self, table: pa.Table) -> pa.Table:
         """Return the wanted rows of columns with the same rows."""
@@ -134,7 +153,8 @@ def cut_for(rows: RowSet, held: Sequence[tuple[int, int]] | None) -> Cut:
     starts, stops = rows.runs()
     if held is None or len(held) == 1:
         offset = 0 if held is None else held[0][0]
-        places = rows.positions() - offset if rows.is_scattered else None
+        is_list = rows.is_scattered and len(rows) < _DENSE * len(starts)
+        places = rows.positions() - offset if is_list else None
         if offset:
             starts, stops = starts - offset, stops - offset
         return Cut(starts, stops, len(rows), places)

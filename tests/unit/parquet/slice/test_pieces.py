@@ -14,7 +14,7 @@ import pytest
 
 from skipstone.core.rows import RowSet
 from skipstone.parquet import compact as c
-from skipstone.parquet.slice.columns import Cut, UnevenLeaves, merge
+from skipstone.parquet.slice.columns import Cut, UnevenLeaves, cut_for, merge
 from skipstone.parquet.slice.projection import leaf_count, projection_of, shape_of
 from skipstone.parquet.structs import FileMetaData, KeyValue
 from skipstone.parquet.wire import decode
@@ -101,6 +101,32 @@ def test_a_file_that_cannot_be_taken_apart_is_read_through_its_own_footer() -> N
 
 
 # -- cutting -----------------------------------------------------------------------------------
+
+
+COLUMNS = {
+    "integers": pa.array([None if n % 9 == 0 else n for n in range(1_000)]),
+    "strings": pa.array([f"text {n % 50}" for n in range(1_000)]),
+    "booleans": pa.array([n % 3 == 0 for n in range(1_000)]),
+    "views": pa.array([f"a longer text {n}" for n in range(1_000)], pa.string_view()),
+    "lists": pa.array([[n] * (n % 4) for n in range(1_000)]),
+    "structs": pa.array([None if n % 7 == 0 else {"x": n} for n in range(1_000)]),
+    "lists of views": pa.array([[str(n)] for n in range(1_000)], pa.list_(pa.string_view())),
+    "uuids": pa.array([bytes([n % 256] * 16) for n in range(1_000)], pa.uuid()),
+    "dictionaries": pa.array([f"d{n % 5}" for n in range(1_000)]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("gap", [7, 50, 333])
+def test_all_but_a_few_rows(column: pa.Array, gap: int) -> None:
+    # Short runs are taken, long ones are filtered by a mask; and both chunk by chunk.
+    rows = RowSet.from_positions(1_000, [n for n in range(1_000) if n % gap])
+    wanted = [value for n, value in enumerate(column.to_pylist()) if n % gap]
+    for chunks in ([column], [column[:300], column[300:301], column[301:]]):
+        kept = cut_for(rows, None).apply(pa.chunked_array(chunks))
+        assert (kept.type, kept.to_pylist()) == (column.type, wanted)
+    window = cut_for(rows, None).window(100, 400).apply(pa.chunked_array([column[100:400]]))
+    assert window.to_pylist() == [column[n].as_py() for n in range(100, 400) if n % gap]
 
 
 def cut(*pairs: tuple[int, int]) -> Cut:

@@ -1,0 +1,54 @@
+"""Flushes: the last versions of a memtable, committed as one snapshot that records its last frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipstone.iceberg.writing.target import stored_columns
+from skipstone.table.keys import Keys
+from skipstone.table.tail.evolve import adapt
+from skipstone.table.tail.lease import Intent, Lease
+from skipstone.table.tail.location import check_location
+from skipstone.table.tail.memtable import Versions
+from skipstone.table.tail.recovery import check_fence, flush_properties, table_floor
+from skipstone.table.write import put
+
+if TYPE_CHECKING:
+    from skipstone.iceberg.table import TableSnapshot
+    from skipstone.scan.lake import Table
+
+
+class Flusher:
+    """Commits memtables, with a table of its own: flushes run beside readers."""
+
+    def __init__(self, table: Table, lease: Lease) -> None:
+        self._table, self._lease = table.detached(), lease
+        self.latest: TableSnapshot | None = None
+        """The snapshot after the last flush, for readers to move to."""
+
+    def commit(self, versions: Versions, last: int) -> TableSnapshot:
+        """Commit the versions of frames up to ``last``, unless they are; return the table's snapshot."""
+        table, lease = self._table, self._lease
+        lease.check()
+        self._check(table.refresh())
+        if max(lease.state.floor, table_floor(table.metadata, lease.state.id)) < last:
+            # If this process ends before it knows the outcome, the next one looks for it.
+            lease.record(intent=Intent(last, table.snapshot))
+            live, keys = versions.upserts(), Keys.of(table)
+            put(
+                table,
+                adapt(live, stored_columns(table.iceberg_schema), table.name) if len(live) else None,
+                versions.deletes(keys.names),
+                name="flush",
+                compare=False,
+                token=f"{lease.state.id}:{last}",
+                properties=flush_properties(lease, last),
+                rebased=lambda now, _before, _after: self._check(now),
+            )
+        lease.record(floor=last)
+        return table.refresh().pinned.detached()
+
+    def _check(self, table: Table) -> None:
+        """Raise if the tail has another writer."""
+        check_fence(table.metadata, self._lease)
+        check_location(table.metadata, self._lease)

@@ -1,0 +1,389 @@
+"""The writer of a tail: rows are acknowledged after the write-ahead log, and flushed as snapshots.
+
+    upsert, delete → log → mutable memtable → sealed memtables → one snapshot each → log trimmed
+
+Readers of the same table object see its snapshot and the memtables that the snapshot does not contain, both
+taken at one moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from skipstone.errors import UsageError
+from skipstone.report import PublicNames
+from skipstone.table.keys import last_of_each
+from skipstone.table.tail.evolve import adapt
+from skipstone.table.tail.flush import Flusher
+from skipstone.table.tail.lease import Lease
+from skipstone.table.tail.location import claim
+from skipstone.table.tail.memtable import Memtable, Versions, of_frame
+from skipstone.table.tail.recovery import recover, snapshot_floor
+from skipstone.table.tail.view import TailView
+from skipstone.table.tail.wal import POLICIES, Frame, Kind, Log, SyncPolicy
+from skipstone.table.write import opened, to_rows
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from skipstone.iceberg.table import TableSnapshot
+    from skipstone.scan.lake import Table
+    from skipstone.table.overlay import OverlayTable
+    from skipstone.typing import DataLike, KeysLike, StrPath
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a memtable is flushed, and how much memory all of them take."""
+
+    rows: int
+    bytes: int
+    seconds: float | None
+    memory: int
+
+    def check(self) -> None:
+        """Refuse limits that are not positive, or exclude each other."""
+        for name, value in (("flush_rows", self.rows), ("flush_bytes", self.bytes), ("memory", self.memory)):
+            if value < 1:
+                raise UsageError(f"{name} is {value}", hint="use a positive number")
+        if self.seconds is not None and self.seconds <= 0:
+            raise UsageError(f"flush_seconds is {self.seconds}", hint="use a positive number, or None")
+        if self.bytes > self.memory:
+            problem = f"flush_bytes is {self.bytes:,}, which is more than memory={self.memory:,}"
+            raise UsageError(problem, hint="set memory to several times flush_bytes")
+
+
+class TailWriter(PublicNames):
+    """Writes rows to the tail of a keyed table; [Table.writer][skipstone.Table.writer] opens it.
+
+    When a call returns, its rows are as safe as the sync policy says, and scans of the same table object see
+    them. A flush commits them, and shows them to everybody. Several threads can share a writer.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> catalog = sk.catalog("warehouse")
+        >>> schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+        >>> table = catalog.create_table("db.people", schema, key=["id"])
+        >>> with table.writer() as writer:
+        ...     _ = writer.upsert(pa.table({"id": [1, 2], "name": ["Ada", "Bob"]}))
+        ...     _ = writer.delete(keys=[2])
+        ...     table.scan().to_arrow().to_pylist(), len(table.snapshots())
+        ([{'id': 1, 'name': 'Ada'}], 0)
+        >>> table.scan().count(), len(table.snapshots())
+        (1, 1)
+        >>> catalog.drop_table("db.people")
+    """
+
+    _internal = frozenset({"current"})
+
+    def __init__(
+        self,
+        table: Table,
+        lease: Lease,
+        frames: Iterable[Frame],
+        *,
+        floor: int,
+        last: int,
+        limits: Limits,
+        sync: SyncPolicy,
+    ) -> None:
+        self._table, self._lease, self._limits = table, lease, limits
+        self._keys, self._target = opened(table)
+        self._schema = self._target.schema
+        self._log = Log(lease.store, lease.state.id, self._schema, self._keys.names, last + 1, sync=sync)
+        self._flusher = Flusher(table, lease)
+        self._view = TailView()
+        # One lock for all that follows. Its waiters wait for room, for work, or for a flush.
+        self._changed = threading.Condition()
+        self._mutable = Memtable(self._keys, self._schema, floor + 1)
+        self._sealed: deque[Memtable] = deque()
+        self._pending: deque[tuple[int, Versions]] = deque()
+        """Frames that are not acknowledged yet."""
+        self._since = 0.0
+        self._problem: Exception | None = None
+        self._closed = False
+        self._worker: threading.Thread | None = None
+        self._flushing = threading.Lock()
+        """Flushes are made one at a time."""
+        self._base: tuple[Table, int] | None = None
+        with self._changed:
+            for frame in frames:
+                self._put(frame.number, self._versions(frame.kind, self._adapted(frame)))
+
+    # -- writes --------------------------------------------------------------------------------
+
+    def upsert(self, data: DataLike) -> int:
+        """Insert rows, or replace those with the same keys, and return the number of keys.
+
+        All rows of a call are written together, or none of them. Of several rows with one key the last wins.
+
+        Args:
+            data: An Arrow table or stream, or a data frame of pandas or Polars.
+        """
+        return self._write(Kind.ROWS, to_rows(data, self._target))
+
+    def delete(self, keys: KeysLike) -> int:
+        """Delete rows by key, whether they exist or not, and return the number of keys.
+
+        Args:
+            keys: A key, several keys, or a table with the key columns.
+        """
+        return self._write(Kind.KEYS, self._keys.parse(keys))
+
+    def _write(self, kind: Kind, rows: pa.Table) -> int:
+        with self._changed:
+            self._check()
+        last = last_of_each(self._keys.encode(rows))
+        if len(last) < len(rows):
+            rows = rows.take(pa.array(last))
+        if not len(rows):
+            return 0
+        (batch,) = rows.combine_chunks().to_batches()
+        columns = self._columns(kind)
+        payload = pa.RecordBatch.from_arrays(batch.columns, schema=columns).serialize()
+        # The log's copy: the caller can change the buffers of the rows.
+        versions = self._versions(kind, pa.ipc.read_record_batch(payload, columns))
+        with self._changed:
+            self._wait_for_room(versions.nbytes)
+            self._lease.check()
+            number = self._log.append(kind, payload)
+            self._pending.append((number, versions))
+        self._log.acknowledge(number)
+        with self._changed:
+            # In the order of the log, and not before they are acknowledged.
+            while self._pending and self._pending[0][0] <= number:
+                self._put(*self._pending.popleft())
+            self._changed.notify_all()
+        return len(versions)
+
+    def _columns(self, kind: Kind) -> pa.Schema:
+        if kind is Kind.ROWS:
+            return self._schema
+        return pa.schema([self._schema.field(name) for name in self._keys.names])
+
+    def _versions(self, kind: Kind, rows: pa.RecordBatch) -> Versions:
+        return of_frame(self._keys, self._schema, kind, rows)
+
+    def _adapted(self, frame: Frame) -> pa.RecordBatch:
+        """The rows of a frame under the table's schema, which can have changed since."""
+        rows = adapt(pa.Table.from_batches([frame.rows]), self._columns(frame.kind), self._table.name)
+        (batch,) = rows.to_batches()
+        return batch
+
+    def _put(self, number: int, versions: Versions) -> None:
+        if not len(self._mutable):
+            self._since = time.monotonic()
+        self._mutable.put(number, versions)
+        if len(self._mutable) >= self._limits.rows or self._mutable.nbytes >= self._limits.bytes:
+            self._seal()
+            self._start()
+        elif self._limits.seconds is not None:
+            self._start()
+
+    def _seal(self) -> None:
+        """Have the mutable memtable flushed."""
+        if len(self._mutable):
+            self._sealed.append(self._mutable)
+            self._mutable = Memtable(self._keys, self._schema, self._mutable.last + 1)
+
+    def _check(self) -> None:
+        """Raise if the writer is closed, or what has failed since the last call."""
+        if self._closed:
+            raise UsageError("tail writer is closed", path=self._table.name, hint="open another one")
+        self._log.check()
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            # The thread tries again once somebody has seen why it failed.
+            self._changed.notify_all()
+            raise problem
+
+    def _wait_for_room(self, size: int) -> None:
+        """Return when the memory has room; a write that is larger than all of it waits until it is alone."""
+        while True:
+            self._check()
+            tables = sum(table.nbytes for table in (*self._sealed, self._mutable))
+            used = tables + sum(versions.nbytes for _, versions in self._pending)
+            if not used or used + size <= self._limits.memory:
+                return
+            if not self._sealed:
+                self._seal()
+            self._start()
+            self._changed.wait()
+
+    # -- flushes -------------------------------------------------------------------------------
+
+    def flush(self) -> int | None:
+        """Commit all rows of earlier calls and return the table's snapshot, which the table object moves to.
+
+        No snapshot is made if nothing changes. If the commit fails, the rows stay in the tail.
+        """
+        with self._changed:
+            # What failed in the background is tried again here.
+            self._problem = None
+            self._check()
+            self._seal()
+            upto = self._mutable.first
+        self._flush(upto)
+        with self._changed:
+            self._move()
+        return self._table.snapshot
+
+    def _flush(self, upto: int) -> None:
+        """Flush the sealed memtables that begin before a frame."""
+        with self._flushing:
+            while True:
+                with self._changed:
+                    if not self._sealed or self._sealed[0].first >= upto:
+                        return
+                    oldest = self._sealed[0]
+                    versions = oldest.versions()
+                snapshot = self._flusher.commit(versions, oldest.last)
+                with self._changed:
+                    # Together: readers see the rows here or in the snapshot.
+                    self._flusher.latest = snapshot
+                    self._sealed.popleft()
+                    self._changed.notify_all()
+                self._log.rotate()
+                self._log.trim(oldest.last)
+
+    def _start(self) -> None:
+        """Have the thread look for work, and start it if it is not running."""
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._run, name="skipstone-tail-flush", daemon=True)
+            self._worker.start()
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and not self._is_due():
+                    self._changed.wait(self._left())
+                if self._closed:
+                    return
+                if not self._sealed:
+                    self._seal()
+                upto = self._mutable.first
+            try:
+                self._flush(upto)
+            except Exception as error:  # noqa: BLE001  (the next call raises it)
+                with self._changed:
+                    self._problem = error
+                    self._changed.notify_all()
+
+    def _left(self) -> float | None:
+        """Seconds until the mutable memtable is to be flushed."""
+        seconds = self._limits.seconds
+        if seconds is None or self._problem is not None or not len(self._mutable):
+            return None
+        return max(self._since + seconds - time.monotonic(), 0.0)
+
+    def _is_due(self) -> bool:
+        return self._problem is None and (bool(self._sealed) or self._left() == 0.0)
+
+    # -- reads ---------------------------------------------------------------------------------
+
+    def current(self) -> Table | OverlayTable:
+        """The table's snapshot, with the memtables that it does not contain."""
+        with self._changed:
+            self._move()
+            base, floor = self._based()
+            tables = [one for one in (*self._sealed, self._mutable) if len(one) and one.last > floor]
+            parts = tuple(part for one in tables for part in one.parts())
+        return self._view.of(base, parts) if parts else base
+
+    def _move(self) -> None:
+        """Move the table to the last flush, unless it is at a later snapshot."""
+        latest, table = self._flusher.latest, self._table
+        if latest is not None and _age(table.pinned) < _age(latest):
+            table.move_to(latest)
+
+    def _based(self) -> tuple[Table, int]:
+        """The table without its tail, which keeps its snapshot, and the last frame that this contains."""
+        pinned = self._table.pinned
+        if self._base is None or self._base[0].pinned is not pinned:
+            floor = snapshot_floor(pinned.metadata, pinned.snapshot_id, self._lease.state.id)
+            self._base = self._table.without_tail(), floor
+        return self._base
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self, *, flush: bool = True) -> None:
+        """Flush and close; without ``flush``, the rows stay in the log until the next writer is opened."""
+        with self._changed:
+            if self._closed:
+                return
+        with ExitStack() as steps:
+            steps.callback(self._detach)
+            steps.callback(self._lease.release)
+            steps.callback(self._record_end)
+            steps.callback(self._log.close)
+            steps.callback(self._stop)
+            if flush:
+                self.flush()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._worker is not None:
+            self._worker.join()
+
+    def _record_end(self) -> None:
+        self._lease.record(durable=self._log.synced)
+
+    def _detach(self) -> None:
+        with self._changed:
+            self._move()
+        self._table.attach(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an error the rows that were acknowledged stay in the log.
+        self.close(flush=kind is None)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self._log.last} frames"
+        return f"TailWriter({self._table.name!r}, {state})"
+
+
+def _age(snapshot: TableSnapshot) -> int:
+    """A number that every commit to the table increases."""
+    return snapshot.metadata.next_sequence_number()
+
+
+def open_writer(table: Table, *, sync: SyncPolicy, limits: Limits, wal: StrPath | None) -> TailWriter:
+    """Take the lease of a table's tail, and recover the rows that were not flushed."""
+    limits.check()
+    if sync not in POLICIES:
+        raise UsageError(f"unknown sync policy {sync!r}", hint=f"use one of {', '.join(POLICIES)}")
+    opened(table)
+    table.refresh()
+    if table.snapshot != table.metadata.current_snapshot_id:
+        hint = "open the table without snapshot="
+        raise UsageError(
+            f"table is at snapshot {table.snapshot}, not the current one", path=table.name, hint=hint
+        )
+    lease = claim(table.table, table.name, wal)
+    try:
+        recovery = recover(lease, table.metadata)
+        writer = TailWriter(
+            table, lease, recovery.frames, floor=recovery.floor, last=recovery.last, limits=limits, sync=sync
+        )
+    except BaseException:
+        lease.release()
+        raise
+    table.attach(writer)
+    return writer

@@ -1,0 +1,155 @@
+"""A process that writes to the tail of a table, and is killed at one of its steps.
+
+As in ``_kills``, a process takes orders, and has a fork of itself do each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+import skipstone as sk
+import skipstone.table.tail.writer
+import skipstone.tables
+
+TABLE = "db.t"
+SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
+IDS = 30
+Rows = dict[int, int]
+Call = tuple[str, list[tuple[int, int]]]
+"""A method of the writer, and its rows, or keys with any value."""
+_KINDS = {
+    ".wal": "log",
+    "tail.json": "state",
+    ".tmp": "state",
+    ".avro": "manifest",
+    ".metadata.json": "metadata",
+}
+
+
+def calls(seed: int) -> list[Call]:
+    """What a process writes."""
+    chance = random.Random(seed)
+    chosen: list[Call] = []
+    for _ in range(chance.randint(4, 7)):
+        ids = chance.sample(range(IDS), chance.randint(1, 6))
+        name = chance.choices(["upsert", "delete", "flush"], [5, 3, 3])[0]
+        chosen.append((name, [] if name == "flush" else [(n, chance.randrange(10**6)) for n in ids]))
+    return [*chosen, ("upsert", [(chance.randrange(IDS), seed)]), ("flush", [])]
+
+
+def after(rows: Rows, made: Sequence[Call]) -> Rows:
+    """The rows after some calls."""
+    rows = dict(rows)
+    for name, pairs in made:
+        if name == "upsert":
+            rows.update(pairs)
+        for number, _ in pairs if name == "delete" else ():
+            rows.pop(number, None)
+    return rows
+
+
+def write(root: Path, made: Sequence[Call], sync: Any, log: int) -> None:
+    """Make the calls, and write down each that has returned."""
+    table = sk.open(TABLE, catalog=root)
+    assert isinstance(table, sk.Table)
+    writer = table.writer(sync=sync, flush_seconds=None)
+    for name, pairs in made:
+        ids = [number for number, _ in pairs]
+        if name == "upsert":
+            writer.upsert(pa.table([ids, [v for _, v in pairs]], schema=SCHEMA))
+        elif name == "delete":
+            writer.delete(keys=ids)
+        else:
+            writer.flush()
+        os.write(log, b"+")
+    writer.close(flush=False)
+
+
+# -- steps ---------------------------------------------------------------------------------------
+
+
+class Killer:
+    """Counts steps, and kills the process at one of them: by its number, or the first of a name."""
+
+    def __init__(self, names: int, last: int | str | None) -> None:
+        self.names, self.last, self.count = names, last, 0
+
+    def __call__(self, name: str) -> None:
+        os.write(self.names, f"{name}\n".encode())
+        if self.last in (name, self.count):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+
+def kind_of(path: str) -> str | None:
+    """What a file is."""
+    if path.endswith(".parquet"):
+        return "deletes" if "-deletes-" in path else "data"
+    return next((kind for suffix, kind in _KINDS.items() if path.endswith(suffix)), None)
+
+
+def arm(step: Killer) -> None:
+    """Take steps around all that changes files, and around commits of the catalog."""
+    sync, data_sync, append, replace, unlink = os.fsync, os.fdatasync, os.writev, os.replace, os.unlink
+
+    def synced(descriptor: int) -> None:
+        kind = kind_of(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        if kind is not None:
+            step(f"{kind} written")
+        sync(descriptor)
+
+    def log_synced(descriptor: int) -> None:
+        step("log sync")
+        data_sync(descriptor)
+        step("log synced")
+
+    def appended(descriptor: int, parts: Sequence[Any]) -> int:
+        step("log append")
+        whole = b"".join(bytes(part) for part in parts)
+        # Two writes, and a kill between them leaves a torn frame.
+        half = len(whole) * step.count % len(whole)
+        done = append(descriptor, [whole[:half]]) if half else 0
+        step("log torn")
+        done += append(descriptor, [whole[half:]])
+        step("log appended")
+        return done
+
+    def replaced(path: Any, to: Any, **options: Any) -> None:
+        step("replace")
+        replace(path, to, **options)
+        step("replaced")
+
+    def unlinked(path: Any, **options: Any) -> None:
+        if kind_of(str(path)) == "log":
+            step("log trim")
+        unlink(path, **options)
+
+    os.fsync, os.fdatasync, os.writev = synced, log_synced, appended  # type: ignore[assignment]
+    os.replace, os.unlink = replaced, unlinked  # type: ignore[assignment]
+    event.listen(Session, "before_commit", lambda _: step("catalog before"))
+    event.listen(Session, "after_commit", lambda _: step("catalog after"))
+
+
+def main() -> None:
+    """Do orders until there are no more."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            log, names = (os.open(order[name], os.O_WRONLY | os.O_CREAT, 0o644) for name in ("log", "names"))
+            arm(Killer(names, order["last"]))
+            write(Path(order["root"]), calls(order["seed"]), order["sync"], log)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(json.dumps(status), flush=True)

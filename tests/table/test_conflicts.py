@@ -1,0 +1,193 @@
+"""Concurrent commits: every snapshot has each key once, and no write is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+import skipstone as sk
+from skipstone.table.write import put
+
+from ._keyed import as_others_read, content, new_table, rows, sorted_rows
+from ._writer import KEYS, ROUNDS
+
+Both: TypeAlias = tuple[sk.Table, sk.Table]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Both:
+    """Two objects of one table, at the same snapshot, as two processes would have them."""
+    table = new_table(tmp_path)
+    table.append(rows(range(100)))
+    table.append(rows(range(100, 120)))
+    return table, sk.open("db.t", catalog=tmp_path)
+
+
+def unique(table: sk.Table) -> None:
+    """Every snapshot has each key once."""
+    for one in table.refresh().snapshots():
+        ids = table.at(one.id).scan().to_arrow()["id"].to_pylist()
+        assert len(ids) == len(set(ids)), one
+
+
+def compact(table: sk.Table) -> None:
+    report = table.compact(table.plan_compaction(rewrite_all=True), engine="local")
+    assert report.groups == 1
+
+
+OTHERS: list[tuple[str, Callable[[sk.Table], Any]]] = [
+    ("upsert of the same key", lambda t: t.upsert(rows([5], v=1))),
+    ("insert of the same key", lambda t: t.upsert(rows([500], v=1))),
+    ("delete of the same key", lambda t: t.delete(keys=[5])),
+    ("compaction", compact),
+    ("upsert and compaction", lambda t: (t.upsert(rows([5, 500], v=1)), compact(t))),
+    ("compaction and delete", lambda t: (compact(t), t.delete(keys=[5, 6]))),
+    ("another key", lambda t: t.append(rows([900]))),
+]
+
+
+@pytest.mark.parametrize("other", [other for _, other in OTHERS], ids=[name for name, _ in OTHERS])
+def test_an_upsert_follows_other_commits(both: Both, other: Callable[[sk.Table], Any]) -> None:
+    mine, theirs = both
+    other(theirs)
+    before = {row["id"]: row for row in content(theirs.refresh())}
+    report = mine.upsert(rows([5, 6, 500], v=2))
+    assert report.attempts == 2
+    expected = {**before, **{row["id"]: row for row in rows([5, 6, 500], v=2).to_pylist()}}
+    assert content(mine) == [row for _, row in sorted(expected.items())]
+    known = before.keys() & {5, 6, 500}
+    assert (report.inserted, report.updated) == (3 - len(known), len(known))
+    unique(mine)
+
+
+@pytest.mark.parametrize("other", [other for _, other in OTHERS], ids=[name for name, _ in OTHERS])
+def test_conditions_are_evaluated_again(both: Both, other: Callable[[sk.Table], Any]) -> None:
+    mine, theirs = both
+    other(theirs)
+    before = content(theirs.refresh())
+    matching = [row["id"] for row in before if row["v"] <= 60 or row["v"] > 4_000]
+    assert mine.update("v <= 60 or v > 4000", {"v": "-1 - v"}).updated == len(matching)
+    assert mine.delete("v < 0").deleted == len(matching)
+    assert content(mine) == [row for row in before if row["id"] not in matching]
+    unique(mine)
+
+
+def test_a_stale_object_misses_nothing(both: Both) -> None:
+    """Also if its snapshot says that there is nothing to do, or that a key exists."""
+    mine, theirs = both
+    theirs.append(rows([500, 501]))
+    theirs.delete(keys=[7])
+    assert mine.delete(keys=500).deleted == 1
+    theirs.append(rows([600]))
+    assert mine.delete("id = 600").deleted == 1
+    stale = sk.open("db.t", catalog=mine.table.catalog)
+    mine.delete(keys=8)
+    assert stale.append(rows([8])).inserted == 1
+    theirs.refresh()
+    mine.refresh().delete(keys=[9])
+    assert theirs.upsert(rows([9])).inserted == 1
+    unique(mine)
+
+
+def test_an_append_fails_if_another_inserted_the_key(both: Both) -> None:
+    mine, theirs = both
+    theirs.append(rows([500]))
+    compact(theirs)
+    files = set(Path(mine.uri.removeprefix("file://")).rglob("*.parquet"))
+    with pytest.raises(sk.DuplicateKeyError, match="id = 500"):
+        mine.append(rows([499, 500]))
+    assert set(Path(mine.uri.removeprefix("file://")).rglob("*.parquet")) == files
+
+
+def test_what_others_wrote_is_not_written_again(both: Both) -> None:
+    mine, theirs = both
+    theirs.upsert(rows([5, 500], v=2))
+    report = mine.upsert(rows([5, 500], v=2))
+    assert (report.attempts, report.unchanged, report.snapshot) == (2, 2, None)
+    # The files of the first attempt are gone.
+    listed = {entry.key for entry in mine.refresh().entries}
+    data = {str(path) for path in Path(mine.uri.removeprefix("file://")).rglob("*.parquet")}
+    assert len({name for name in data if "deletes" not in name}) == len(listed) == 3
+
+
+def test_only_new_files_are_searched_again(both: Both) -> None:
+    """A rebase opens the files that were added since, and no others."""
+    mine, theirs = both
+    searched: list[list[str]] = []
+
+    def rebased(now: sk.Table, before: Any, after: Any) -> None:
+        searched.append(sorted(task.entry.key for task in after.plan.tasks if task.number in after.files))
+        assert now.access.io().requests < 12
+        assert (len(before), len(after)) == (2, 3)
+
+    theirs.append(rows([500]))
+    report = put(mine, rows([5, 110, 500], v=1), rebased=rebased)
+    assert (report.attempts, report.updated, report.inserted) == (2, 3, 0)
+    assert [len(paths) for paths in searched] == [3]
+
+
+def test_a_rebase_can_be_refused(both: Both) -> None:
+    mine, theirs = both
+
+    def rebased(*_: Any) -> None:
+        raise sk.ConflictError("key was changed", path="db.t", hint="run the transaction again")
+
+    theirs.upsert(rows([5], v=1))
+    before = mine.refresh().snapshot
+    stale = theirs.at(before)
+    assert stale.snapshot == before
+    theirs.upsert(rows([5], v=2))
+    with pytest.raises(sk.ConflictError, match="key was changed"):
+        put(mine, rows([5], v=3), rebased=rebased)
+    assert theirs.refresh().get(5) == {"id": 5, "v": 52, "s": "a"}
+
+
+def test_a_rollback_is_a_conflict(both: Both) -> None:
+    mine, theirs = both
+    theirs.rollback(theirs.snapshots()[0])
+    with pytest.raises(sk.ConflictError, match="rolled back"):
+        mine.upsert(rows([5], v=1))
+
+
+def test_a_change_of_the_schema_is_a_conflict(both: Both) -> None:
+    from pyiceberg.types import LongType
+
+    mine, theirs = both
+    with theirs.table.update_schema() as update:
+        update.add_column("w", LongType())
+    theirs.refresh().append(rows([700]))
+    with pytest.raises(sk.ConflictError, match="schema was changed"):
+        mine.upsert(rows([5], v=1))
+    assert mine.refresh().upsert(rows([5], v=1)).updated == 1
+
+
+def test_processes_that_write_and_compact(tmp_path: Path) -> None:
+    """Each key once in every snapshot, and each commit whole; other readers see the same."""
+    table = new_table(tmp_path)
+    table.append(rows(range(KEYS)))
+    command = [sys.executable, str(Path(__file__).with_name("_writer.py")), str(tmp_path), "db.t"]
+    kinds = [["upsert", "1"], ["upsert", "2"], ["compact", "0"]]
+    running = [subprocess.Popen([*command, *kind], stderr=subprocess.PIPE, text=True) for kind in kinds]
+    for process in running:
+        _, problem = process.communicate(timeout=240)
+        assert process.returncode == 0, problem
+    table.refresh()
+    unique(table)
+    tokens = [one.summary.get("skipstone.token") for one in table.snapshots()]
+    assert {f"{number}-{turn}" for number in (1, 2) for turn in range(ROUNDS)} <= set(tokens)
+    assert len([token for token in tokens if token]) == len({token for token in tokens if token})
+    # Each upsert is in its snapshot with all of its rows.
+    for one in table.snapshots():
+        token = str(one.summary.get("skipstone.token", ""))
+        if token and not token.endswith("delete"):
+            number, turn = map(int, token.split("-"))
+            written = table.at(one.id).scan(f"v = {1_000 * number + turn}")
+            assert written.count() == 16
+    expected = sorted_rows(table.scan().to_arrow(), table.schema)
+    for other in as_others_read(table):
+        assert sorted_rows(other, table.schema).equals(expected)
