@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -156,6 +157,25 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     other = made(tmp_path, "db.u")
     with pytest.raises(sk.UsageError, match=r"db\.u: proposal belongs to table db\.t"):
         other.maintain(table.maintenance(), engine="local")
+    before = table.snapshots()
+    mistakes: list[tuple[dict[str, Any], str]] = [
+        ({"queries": ["nope = 1"]}, "unknown column"),
+        ({"queries": 5}, "queries must be a list or a path, got int"),
+        ({"queries": []}, "no queries to advise on"),
+        ({"sample": 0}, "sample must be a positive integer, got 0"),
+    ]
+    for arguments, problem in mistakes:
+        with pytest.raises(sk.SkipstoneError, match=problem):
+            table.maintenance(**arguments)
+        with pytest.raises(sk.SkipstoneError, match=problem):
+            table.maintain(**arguments, engine="local")
+        with pytest.raises(sk.SkipstoneError, match=problem):
+            table.maintain(**arguments, only="manifests", engine="local")
+    assert table.refresh().snapshots() == before
+    with pytest.raises(sk.UsageError, match="columns must be a list of column names, got 5"):
+        table.layout(5)  # type: ignore[arg-type]
+    # Queries that can be read only once serve the proposal and the task.
+    assert table.maintain(only="recluster", queries=iter(["id = 5"]), engine="local").failed == ()
 
 
 # -- what the new files have ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -20,7 +21,8 @@ from skipstone.compact.orphans import OrphansReport
 from skipstone.compact.plan import CompactionPlan
 from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError, did_you_mean
-from skipstone.index.advise.layout import LakeLayout, measure_layout
+from skipstone.index.advise.layout import LakeLayout, check_sample, measure_layout
+from skipstone.index.advise.questions import read_workload
 from skipstone.report import Reported
 from skipstone.report.units import percent, phrase, plural, size, some, times
 from skipstone.write.table_job import sort_columns
@@ -160,6 +162,7 @@ class MaintenanceReport(Reported):
 
 def propose(table: Table, queries: QueryLog | None = None, *, sample: int = 16) -> Maintenance:
     """Examine a table; ``Table.maintenance`` documents the options."""
+    queries = _checked(table, queries, sample)
     problems: list[str] = []
     tasks: list[MaintenanceTask] = []
     work = _Proposal(table, queries, sample)
@@ -181,6 +184,17 @@ def propose(table: Table, queries: QueryLog | None = None, *, sample: int = 16) 
         tasks=tuple(tasks),
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+def _checked(table: Table, queries: QueryLog | None, sample: Any) -> QueryLog | None:
+    """Refuse mistakes in arguments; what is wrong with a log on disk ends only the task that needs it."""
+    check_sample(sample, 16)
+    if queries is None or isinstance(queries, str | PathLike):
+        return queries
+    # Several tasks read them.
+    kept = list(queries) if isinstance(queries, Iterator) else queries
+    read_workload(kept, table.pinned.query_schema)
+    return kept
 
 
 @dataclass(slots=True)
@@ -371,6 +385,7 @@ def maintain(
     if proposal is not None and proposal.table != table.name:
         hint = "call maintenance() of this table"
         raise UsageError(f"proposal belongs to table {proposal.table}", path=table.name, hint=hint)
+    queries = _checked(table, queries, sample)
     names = _chosen(only)
     if names is None:
         names = (propose(table, queries, sample=sample) if proposal is None else proposal).recommended

@@ -7,7 +7,7 @@ judges them: the same look-ups, on sampled rows in that order.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar
@@ -129,8 +129,7 @@ def measure_layout(
     ``columns`` are those to measure and to order by, by default the first that have an order; ``queries``
     replace the look-ups of values and ranges of every column, by which layouts are compared.
     """
-    if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:
-        raise UsageError(f"sample must be a positive integer, got {sample!r}", hint="omit it for 64 files")
+    check_sample(sample, 64)
     schema = lake.query_schema
     refs = _chosen(schema, columns)
     workload = None if queries is None else read_workload(queries, schema)
@@ -155,11 +154,18 @@ def measure_layout(
     )
 
 
+def check_sample(sample: Any, default: int) -> None:
+    """Refuse a number of files to sample that is none."""
+    if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:
+        hint = f"omit it for {default} files"
+        raise UsageError(f"sample must be a positive integer, got {sample!r}", hint=hint)
+
+
 def _chosen(schema: pa.Schema, columns: Sequence[str] | str | None) -> list[ColumnRef]:
     if columns is None:
         return leaves(schema)[:_COLUMNS]
-    names = (columns,) if isinstance(columns, str) else columns
-    if not all(isinstance(name, str) for name in names):
+    names: Any = (columns,) if isinstance(columns, str) else columns
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         problem = f"columns must be a list of column names, got {columns!r}"
         raise UsageError(problem, hint='pass names such as ["user_id", "ts"]')
     binder = Binder(schema)
