@@ -1,8 +1,12 @@
-"""A process that writes to a keyed table: ``python _writer.py WAREHOUSE NAME KIND NUMBER``."""
+"""A process that writes to a keyed table, or reads it: ``python _writer.py WAREHOUSE NAME KIND NUMBER``."""
 
 from __future__ import annotations
 
+import json
+import select
 import sys
+import time
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -31,10 +35,57 @@ def compactions(table: sk.Table) -> None:
         table.compact(table.plan_compaction(rewrite_all=True), engine="local", threads=1)
 
 
+def reads(read: Callable[[], tuple[int, pa.Table]]) -> None:
+    """Read until the input ends: say that the first result is there, and at the end print all that differ."""
+    results: dict[int, list[list[list[object]]]] = {}
+    is_ready = is_last = False
+    while True:
+        snapshot, rows = read()
+        found = sorted(map(list, zip(*rows.select(["id", "v", "s"]).to_pydict().values(), strict=True)))
+        known = results.setdefault(snapshot, [])
+        if found not in known:
+            known.append(found)
+        if is_last:
+            break
+        if not is_ready:
+            is_ready = True
+            print("ready", flush=True)
+        # The last result is read after the end of the input, so that it is that of the last snapshot.
+        is_last = bool(select.select([sys.stdin], [], [], 0)[0]) and not sys.stdin.readline()
+        time.sleep(0 if is_last else 0.02)
+    print(json.dumps(results))
+
+
+def reading(table: sk.Table) -> Callable[[], tuple[int, pa.Table]]:
+    """Read what is committed with Skipstone."""
+
+    def read() -> tuple[int, pa.Table]:
+        snapshot = table.refresh().snapshot
+        assert snapshot is not None
+        return snapshot, table.scan().to_arrow()
+
+    return read
+
+
+def reading_with_pyiceberg(table: sk.Table) -> Callable[[], tuple[int, pa.Table]]:
+    """Read what is committed with pyiceberg."""
+    catalog, name = table.table.catalog, table.table.name()
+
+    def read() -> tuple[int, pa.Table]:
+        loaded = catalog.load_table(name)
+        current = loaded.current_snapshot()
+        assert current is not None
+        return current.snapshot_id, loaded.scan().to_arrow()
+
+    return read
+
+
 if __name__ == "__main__":
     warehouse, name, kind, number = sys.argv[1:]
     opened = sk.open(name, catalog=warehouse)
     if kind == "upsert":
         upserts(opened, int(number))
-    else:
+    elif kind == "compact":
         compactions(opened)
+    else:
+        reads(reading(opened) if kind == "read" else reading_with_pyiceberg(opened))

@@ -96,6 +96,32 @@ def test_begins_at_the_current_snapshot(table: sk.Table) -> None:
     assert other.refresh().get(1, ["v"]) == {"v": 18}
 
 
+def test_merges(table: sk.Table) -> None:
+    source = pa.table(
+        {"id": [1, 2, 3, 300, 301], "v": [-1, -2, -3, -4, -5], "gone": [True, False, False] * 1 + [False] * 2}
+    )
+    clauses: Any = [
+        ("source.gone", "delete"),
+        ("target.v = 20", {"v": "target.v - source.v", "s": sk.lit("b")}),
+        (None, "ignore"),
+    ]
+    with table.transaction() as tx:
+        tx.upsert(rows([300], 5))
+        report = tx.merge(source, "id", when_matched=clauses)
+        assert (report.inserted, report.updated, report.deleted, report.unchanged) == (1, 1, 1, 2)
+        # Rows of the transaction itself are matched, too.
+        assert tx.merge(source.slice(3), when_matched="update").updated == 1
+        assert tx.merge(rows([400]), when_matched="delete", when_not_matched="ignore").inserted == 0
+        assert tx.merge(rows([301]), when_matched="delete").deleted == 1
+        wanted = {n: 10 * n for n in range(100) if n != 1} | {2: 22, 300: -4}
+        assert seen(tx) == wanted
+        assert tx.get(2) == {"id": 2, "v": 22, "s": "b"}
+        assert content(table) == rows(range(100)).to_pylist()
+    assert {row["id"]: row["v"] for row in content(table)} == wanted
+    assert tx.report is not None
+    assert (tx.report.inserted, tx.report.updated, tx.report.deleted) == (1, 1, 1)
+
+
 def test_duplicates(table: sk.Table) -> None:
     with table.transaction() as tx:
         tx.delete(keys=[1])
@@ -133,6 +159,12 @@ def test_composite_keys(tmp_path: Path) -> None:
         (lambda tx: tx.delete("v = 10"), lambda t: t.delete(keys=[1])),
         (lambda tx: tx.upsert(rows([500], 1)), lambda t: t.append(rows([500, 501]))),
         (lambda tx: tx.update("id = 1", {"s": sk.lit("x")}), lambda t: t.update("id < 5", {"v": "v + 1"})),
+        (lambda tx: tx.merge(rows([1], 1)), lambda t: t.merge(rows([1], 2))),
+        (
+            lambda tx: tx.merge(rows([1, 2]), when_matched=[("source.id = 1", "delete")]),
+            lambda t: t.delete("id = 1"),
+        ),
+        (lambda tx: tx.merge(rows([500])), lambda t: t.append(rows([500]))),
     ],
 )
 def test_the_first_committer_wins(table: sk.Table, mine: Any, theirs: Any, compact: bool) -> None:
@@ -269,6 +301,12 @@ def test_wrong_arguments(table: sk.Table) -> None:
             tx.delete()
         with pytest.raises(sk.SkipstoneError, match="key column can't be set"):
             tx.update(None, {"id": 3})
+        with pytest.raises(UsageError, match="rows can't be matched by v"):
+            tx.merge(rows([1]), "v")
+        with pytest.raises(UsageError, match="unknown action 'replace'"):
+            tx.merge(rows([1]), when_matched="replace")  # type: ignore[arg-type]
+        with pytest.raises(DuplicateKeyError, match="already in the data"):
+            tx.merge(rows([1, 1]))
         with pytest.raises(sk.SkipstoneError, match="table has no such column"):
             tx.upsert(pa.table({"id": [1], "w": [2]}))
         tx.rollback()
@@ -281,7 +319,7 @@ def random_step(rng: random.Random, tx: Any, model: dict[int, int]) -> str:
     """One write to a transaction, or to a table, and to its model."""
     keys = sorted({rng.randrange(60) for _ in range(rng.choice([1, 1, 3, 20]))})
     low = rng.randrange(700)
-    what = rng.choice(["upsert", "upsert", "delete", "delete where", "update", "append"])
+    what = rng.choice(["upsert", "upsert", "delete", "delete where", "update", "append", "merge"])
     if what == "upsert":
         tx.upsert(rows(keys, low))
         model |= {key: 10 * key + low for key in keys}
@@ -292,6 +330,12 @@ def random_step(rng: random.Random, tx: Any, model: dict[int, int]) -> str:
     elif what == "delete where":
         tx.delete(f"v between {low} and {low + 30}")
         for key in [key for key, v in model.items() if low <= v <= low + 30]:
+            del model[key]
+    elif what == "merge":
+        tx.merge(rows(keys, low), when_matched=[(f"target.v < {low}", "delete"), (None, "update")])
+        gone = [key for key in keys if model.get(key, low) < low]
+        model |= {key: 10 * key + low for key in keys}
+        for key in gone:
             del model[key]
     elif what == "update":
         tx.update(f"v between {low} and {low + 100}", {"v": "v + 7"})

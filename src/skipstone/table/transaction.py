@@ -9,7 +9,7 @@ compaction neither hides a conflict nor is one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -29,18 +29,18 @@ from skipstone.table.locate import Located
 from skipstone.table.operations import Assignments, Delete, Put, Update, check_distinct, stored
 from skipstone.table.publish import Change, check_current
 from skipstone.table.report import RowCounts, WriteReport
-from skipstone.table.tail.memtable import Memtable, of_frame
+from skipstone.table.tail.memtable import Memtable, merge, of_frame
 from skipstone.table.tail.view import TailView
 from skipstone.table.tail.wal import Kind
 from skipstone.table.unique import check_unique
-from skipstone.table.write import opened, put, to_rows
+from skipstone.table.write import merge_of, opened, put, to_rows
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from skipstone.scan.lake import Table
     from skipstone.scan.options import ScanOptions
-    from skipstone.typing import DataLike, KeysLike, OrderLike, PredicateLike
+    from skipstone.typing import DataLike, KeysLike, MergeAction, OrderLike, PredicateLike
 
 NAME: Final = "transaction"
 """What explanations and snapshots call the writes."""
@@ -143,17 +143,39 @@ class Transaction(PublicNames):
         condition = None if where is None else fix_clock(to_predicate(where))
         return self._stage(Update(condition, assignments, self._target))
 
+    def merge(
+        self,
+        data: DataLike,
+        on: Sequence[str] | str | None = None,
+        *,
+        when_matched: MergeAction | Sequence[tuple[PredicateLike, MergeAction]] = "update",
+        when_not_matched: Literal["insert", "ignore"] = "insert",
+    ) -> RowCounts:
+        """Merge rows of a source.
+
+        Args:
+            data: The source; it can have other columns than the table, but must have the key.
+            on: The columns to match by, which are those of the key.
+            when_matched: What happens to a row whose key is in the source: an action, or pairs of a condition
+                and an action, as [Table.merge][skipstone.Table.merge] documents them.
+            when_not_matched: What happens to the other rows of the source: ``"insert"`` or ``"ignore"``.
+        """
+        self._check()
+        return self._stage(merge_of(data, on, when_matched, when_not_matched, self._keys, self._target))
+
     def _stage(self, change: Change) -> RowCounts:
         """Apply a change to what the transaction sees, and keep the result in memory."""
         outcome = change.outcome(change.search(self._current(), None))
-        # A change either deletes rows or adds some, which replace all others that it concerns.
-        kind, rows = Kind.ROWS, outcome.rows
-        if rows is None or not len(rows):
-            kind, rows = Kind.KEYS, outcome.gone.read(self._keys.names)
-        if len(rows):
-            (batch,) = rows.combine_chunks().to_batches()
-            versions = of_frame(self._keys, self._target.schema, kind, batch)
-            self._staged.put(self._staged.last + 1, versions)
+        frames: list[tuple[Kind, pa.Table]] = []
+        if outcome.counts.deleted:
+            # Among them are old versions of new rows, which come later and win.
+            frames.append((Kind.KEYS, outcome.gone.read(self._keys.names)))
+        if outcome.rows is not None and len(outcome.rows):
+            frames.append((Kind.ROWS, outcome.rows))
+        if frames:
+            batches = [(kind, rows.combine_chunks().to_batches()[0]) for kind, rows in frames]
+            parts = [of_frame(self._keys, self._target.schema, kind, batch) for kind, batch in batches]
+            self._staged.put(self._staged.last + 1, merge(parts))
         return outcome.counts
 
     # -- reads ---------------------------------------------------------------------------------

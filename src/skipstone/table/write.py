@@ -191,19 +191,31 @@ def merge(
 ) -> WriteReport:
     """Merge rows of a source; ``Table.merge`` documents the options."""
     keys, target = opened(table)
+    change = merge_of(data, on, when_matched, when_not_matched, keys, target)
+    return commit(table, change, token, properties)
+
+
+def merge_of(
+    data: DataLike,
+    on: Sequence[str] | str | None,
+    when_matched: Any,
+    when_not_matched: str,
+    keys: Keys,
+    target: Target,
+) -> Merge:
+    """Check the arguments of a merge, and return what it does."""
     chosen = [on] if isinstance(on, str) else keys.names if on is None else list(on)
     if sorted(chosen) != sorted(keys.names):
         hint = f"use the key: {', '.join(keys.names)}"
-        raise UsageError(f"rows can't be matched by {', '.join(chosen)}", path=table.name, hint=hint)
+        raise UsageError(f"rows can't be matched by {', '.join(chosen)}", path=keys.table, hint=hint)
     if when_not_matched not in _UNMATCHED:
         hint = did_you_mean(str(when_not_matched), _UNMATCHED, f"use {' or '.join(_UNMATCHED)}")
-        raise UsageError(f"unknown action {when_not_matched!r}", path=table.name, hint=hint)
+        raise UsageError(f"unknown action {when_not_matched!r}", path=keys.table, hint=hint)
     source = _source(as_table(data), keys)
     check_distinct(keys, source)
     actions = when_matched if isinstance(when_matched, list | tuple) else [(None, when_matched)]
     matched = tuple(_clause(one, keys, target) for one in actions)
-    change = Merge(keys, target, source, matched, when_not_matched == "insert")
-    return commit(table, change, token, properties)
+    return Merge(keys, target, source, matched, when_not_matched == "insert")
 
 
 _UNMATCHED: Final = ("insert", "ignore")
