@@ -59,7 +59,7 @@ class LakeIndex(PublicNames):
 
     _internal = frozenset(
         {
-            *("access", "changed", "coverage", "distrust", "kinds", "manifests", "pin"),
+            *("access", "changed", "coverage", "distrust", "kinds", "manifests", "over", "pin"),
             *("recorded", "store", "with_lake_names"),
         }
     )

@@ -26,9 +26,7 @@ from skipstone.scan.formats import display_texts, is_binary, is_text, plain_type
 
 SHOWN = 40
 """Rows or groups shown by default."""
-_LEAST = 12
-_SHORTEST = 6
-_LONGEST = 500
+_LEAST, _SHORTEST, _LONGEST = 12, 6, 500
 _NULL, _EMPTY = ("NULL", "dim"), ("''", "dim")
 _HISTOGRAM = ("low", "high", "count")
 
