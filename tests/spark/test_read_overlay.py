@@ -35,6 +35,22 @@ def test_every_route_reads_them(spark: SparkSession, changed: OverlayTable, rout
     assert sorted(row.k for row in frame.collect()) == [0, 1, 2, *range(1_500, 2_500)]
 
 
+def test_frames_include_the_tail(spark: SparkSession, tmp_path: Path) -> None:
+    table = sk.catalog(tmp_path).create_table(
+        "db.t", pa.schema({"k": pa.int64(), "v": pa.float64()}), key="k"
+    )
+    table.append(pa.table({"k": range(100), "v": [1.0] * 100}))
+    first = table.snapshot
+    with table.writer(sync="off", flush_seconds=None) as writer:
+        writer.upsert(pa.table({"k": [1, 200], "v": [9.0, 9.0]}))
+        writer.delete(keys=[2])
+        for route in ("driver", "slices"):
+            frame = table.scan("v > 5 or k < 4").to_spark(spark, route=route)  # type: ignore[arg-type]
+            assert sorted(map(tuple, frame.collect())) == [(0, 1.0), (1, 9.0), (3, 1.0), (200, 9.0)]
+        changed = table.changes(first).to_spark(spark).select("k", "_change")
+        assert sorted(map(tuple, changed.collect())) == [(1, "update"), (2, "delete"), (200, "insert")]
+
+
 def test_counts_and_aggregates_on_spark(spark: SparkSession, changed: OverlayTable) -> None:
     scan = changed.scan("v < 3")
     assert scan.count(engine=spark) == 1_003

@@ -69,6 +69,7 @@ def test_only_files_that_differ_are_read(history: tuple[sk.Table, list[int]]) ->
         "inserted": 1,
         "updated": 1,
         "deleted": 0,
+        "unflushed": 0,
     }
     assert str(fresh.changes(snapshots[2], snapshots[3])).startswith("no row differs")
 
@@ -100,3 +101,59 @@ def test_tags_branches_and_rollback(tmp_path: Path) -> None:
     assert table.upsert(rows([1], v=3)).updated == 1
     table.drop_ref("audit")
     assert set(table.metadata.refs) == {"main", "clean"}
+
+
+# -- with an open tail -------------------------------------------------------------------------
+
+
+def test_changes_include_the_tail(tmp_path: Path) -> None:
+    """They are those of the next flush, from each snapshot and from none."""
+    table = new_table(tmp_path)
+    starts: list[int | None] = [None]
+    for write in (
+        lambda: table.append(rows(range(50))),
+        lambda: table.upsert(rows([3, 4, 60], v=1)),
+        lambda: table.delete("id between 10 and 12"),
+        lambda: table.compact(table.plan_compaction(rewrite_all=True), engine="local"),
+    ):
+        write()
+        starts.append(table.snapshot)
+    last = table.snapshot
+    with table.writer(sync="off", flush_seconds=None) as writer:
+        # A row of every history: changed back, inserted again, deleted before, new, and new to be deleted.
+        writer.upsert(rows([3, 10, 5, 70, 71]))
+        writer.delete(keys=[60, 6, 11, 71, 999])
+        found = [table.changes(start) for start in starts]
+        assert table.changes(last, last).unflushed == len(table.changes(last, last)) == 0
+        assert [changes.end for changes in found] == [last] * len(starts)
+        # Keys 3, 5, 10 and 70, and the deletes of 6 and 60.
+        assert [changes.unflushed for changes in found] == [6] * len(starts)
+        assert f"to {last} and 6 unflushed rows" in str(found[0])
+        assert found[0].to_json()["unflushed"] == 6
+        writer.flush()
+        for start, before in zip(starts, found, strict=True):
+            after = table.changes(start)
+            assert (after.unflushed, len(after)) == (0, len(before))
+            for name in ("inserted", "updated", "before", "deleted"):
+                one, other = (getattr(changes, name).sort_by("id") for changes in (before, after))
+                assert one.to_pylist() == other.to_pylist(), (start, name)
+    assert len(found[-1]) == 5
+    assert ids(found[-1].inserted) == [10, 70]
+    assert ids(found[-1].deleted) == [6, 60]
+
+
+def test_reads_include_the_tail_and_say_so(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.append(rows(range(100)))
+    said = "tail: 3 of 3 uncommitted rows may match; 3 rows of the snapshot hidden"
+    with table.writer(sync="off", flush_seconds=None) as writer:
+        writer.upsert(rows([1, 2, 200], v=5))
+        writer.delete(keys=[7])
+        answer = table.scan().aggregate(sk.count(), sk.sum("v"), within=[1, 2, 7, 8, 200], id_column="id")
+        assert answer.to_pylist() == [{"count": 4, "sum(v)": 15 + 25 + 80 + 2005}]
+        assert said in answer.explain()
+        others = table.scan().aggregate(sk.count(), without=[1, 7, 200], id_column="id")
+        assert others.to_pylist() == [{"count": 98}]
+        for analyze in (False, True):
+            assert said in table.scan("v >= 0").explain(analyze=analyze)
+        assert table.scan().explain("json").count('"hidden": 3') == 1

@@ -135,6 +135,15 @@ def test_a_set_of_keys_finds_others() -> None:
     assert many.find(pa.array([], pa.int64())).tolist() == []
 
 
+@pytest.mark.parametrize("key", KEYS, ids="+".join)
+def test_a_single_key_is_found(key: list[str]) -> None:
+    codes = Keys("t", pa.schema([EVERY_TYPE.schema.field(name) for name in key])).encode(EVERY_TYPE)
+    single = KeySet(codes.slice(7, 1))
+    assert np.flatnonzero(single.find(codes) == 0).tolist() == [7]
+    assert set(single.find(codes).tolist()) == {0, -1}
+    assert single.find(codes.slice(0, 0)).tolist() == []
+
+
 def test_last_versions_and_repeated_keys() -> None:
     codes = pa.array([1, 2, 1, 3, 2, 1])
     assert last_of_each(codes).tolist() == [3, 4, 5]

@@ -12,6 +12,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.table.compare import equal_rows
+from tests.support.calls import calls
 
 from ._keyed import EVERY_TYPE, ROWS, SCHEMA, as_others_read, content, new_table, rows, sorted_rows
 
@@ -308,7 +309,7 @@ def test_all_key_columns_decide(folder: Path) -> None:
     assert table.get_many(pairs, ["v"])["v"].to_pylist() == [0, 1, 3, 5, 7, 8]
 
 
-def test_a_warm_get_reads_only_pages(table: sk.Table) -> None:
+def test_a_warm_get_reads_only_pages_in_few_calls(table: sk.Table) -> None:
     table.index.build(engine="local")
     fresh = sk.open(table.name, catalog=table.table.catalog)
     assert fresh.get(3) is not None
@@ -316,6 +317,11 @@ def test_a_warm_get_reads_only_pages(table: sk.Table) -> None:
     assert fresh.get(77) == {"id": 77, "v": 770, "s": "a"}
     assert 1 <= (fresh.access.io() - before).requests <= 3
     assert (fresh.index.access.io() - index).requests == 0
+    found: list[Any] = []
+    assert 300 < calls(lambda: found.append(fresh.get(78))) <= 825
+    # Of a key that is not there, nothing is read.
+    assert 100 < calls(lambda: found.append(fresh.get(1_234_567))) <= 360
+    assert found == [{"id": 78, "v": 780, "s": "a"}, None]
 
 
 def test_get_and_get_many(table: sk.Table) -> None:

@@ -372,6 +372,8 @@ class TableSnapshot:
 
     def check_files(self, files: Sequence[int]) -> None:
         """Refuse files that are not Parquet."""
+        if self.inventory.whole is not None and self._only_parquet:
+            return
         chosen = self.inventory.take(np.array(files, dtype=np.int64))
         others = pc.not_equal(chosen.formats, "PARQUET")
         if pc.any(others).as_py():
@@ -381,6 +383,11 @@ class TableSnapshot:
                 path=chosen.paths[number].as_py(),
                 hint="rewrite the table's files as Parquet",
             )
+
+    @cached_property
+    def _only_parquet(self) -> bool:
+        """Whether all files of the snapshot are Parquet."""
+        return not pc.any(pc.not_equal(self.inventory.everything[0].formats, "PARQUET")).as_py()
 
     # -- partitions --------------------------------------------------------------------------
 

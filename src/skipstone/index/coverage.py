@@ -399,7 +399,12 @@ class RecordedFiles:
         return self.segment.has_own_blooms(path)
 
     def absent(
-        self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
+        self,
+        node: Node,
+        units: Array,
+        max_keys: int,
+        pages: Mapping[tuple[str, ...], Array] | None,
+        hashes: Hashes | None,
     ) -> RuledOut:
         """Rule out units by the index's bloom filters; filters that were not copied are in the files."""
         segment = self.segment
@@ -408,7 +413,8 @@ class RecordedFiles:
         settled = True
         schema_numbers = None if self.only_schema is not None else self.schema_numbers[units]
         every: set[int] = {self.only_schema or 0} if schema_numbers is None else set(schema_numbers.tolist())
-        hashes: Hashes | None = {} if len(every) > 1 else None
+        if hashes is None and len(every) > 1:
+            hashes = {}
         for schema_number in every:
             mine = None if schema_numbers is None else (schema_numbers == schema_number).nonzero()[0]
             groups = self.groups[units if mine is None else units[mine]]

@@ -109,6 +109,8 @@ class Filters:
 
     def _groups_ruled_out(self, column: int, hashes: Array, groups: Array) -> Array:
         """Return which row groups, in ascending order and possibly repeated, are ruled out."""
+        if groups.size == 1:
+            return self._ruled_out(column, "group_bloom", hashes, groups)
         first = np.ones(len(groups), dtype=bool)
         np.not_equal(groups[1:], groups[:-1], out=first[1:])
         gone: Array = self._ruled_out(column, "group_bloom", hashes, groups[first])[first.cumsum() - 1]
@@ -145,7 +147,7 @@ class Filters:
     def _ruled_out(self, column: int, kind: str, hashes: Array, wanted: Array) -> Array:
         """Return which of some units, in ascending order, their filters rule out."""
         gone = np.zeros(len(wanted), dtype=bool)
-        if not len(wanted):
+        if not wanted.size:
             return gone
         masks = block_masks(hashes)
         sizes, numbers, positions = self._table(column, kind)
@@ -154,7 +156,10 @@ class Filters:
             wanted = wanted[: wanted.searchsorted(len(numbers))]
         kinds = numbers[wanted]
         # A loop over sizes: filters of one size are stored together.
-        for number in np.bincount(kinds + 1)[1:].nonzero()[0].tolist():
+        sizes_used = kinds.tolist() if kinds.size == 1 else np.bincount(kinds + 1)[1:].nonzero()[0].tolist()
+        for number in sizes_used:
+            if number < 0:
+                continue
             size, width, bits, small = sizes[number]
             mine = (kinds == number).nonzero()[0]
             some = positions[wanted[mine]].astype(np.int64)

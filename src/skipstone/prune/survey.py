@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from skipstone.parquet.evidence import lake_facts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.store.source import ByteRange
+
+if TYPE_CHECKING:
+    from skipstone.prune.blooms import Hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +289,17 @@ class SurveyPart(Protocol):
         """Whether all bloom filters of a column are loaded."""
 
     def absent(
-        self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
+        self,
+        node: Node,
+        units: Array,
+        max_keys: int,
+        pages: Mapping[tuple[str, ...], Array] | None,
+        hashes: Hashes | None,
     ) -> RuledOut:
-        """Probe loaded bloom filters of row groups, or of their ``pages`` by column."""
+        """Probe loaded bloom filters of row groups, or of their ``pages`` by column.
+
+        ``hashes`` keeps those of values, if parts can have them in common.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,6 +352,7 @@ class Footers:
         units: Array,  # noqa: ARG002
         max_keys: int,  # noqa: ARG002
         pages: Mapping[tuple[str, ...], Array] | None,  # noqa: ARG002
+        hashes: Hashes | None,  # noqa: ARG002
     ) -> RuledOut:
         """Bloom filters must be read."""
         return RuledOut({}, {}, settled=False)
@@ -528,7 +540,7 @@ class Survey:
         pages have filters.
         """
         if len(self.parts) == 1 and not self.overrides:
-            ruled_out = self.parts[0].absent(node, units, max_keys, pages)
+            ruled_out = self.parts[0].absent(node, units, max_keys, pages, None)
             for leaf, absent in ruled_out.groups.items():
                 ruled_out.groups[leaf] = np.zeros(len(self.rows), dtype=bool)
                 ruled_out.groups[leaf][units] = absent
@@ -540,14 +552,16 @@ class Survey:
         )
         unread = []
         first = 0
+        is_split = len(self.parts) > 1
+        hashes: Hashes | None = {} if is_split else None
         for number, part in enumerate(self.parts):
             last, base = first + len(part.rows), number * _PART
-            mine = units[(units >= first) & (units < last)] if len(self.parts) > 1 else units
-            if len(mine):
+            mine = units[(units >= first) & (units < last)] if is_split else units
+            if mine.size:
                 some = None
                 if pages is not None:
                     some = {path: p[(p >= base) & (p < base + _PART)] - base for path, p in pages.items()}
-                ruled_out = part.absent(node, mine - first, max_keys, some)
+                ruled_out = part.absent(node, mine - first, max_keys, some, hashes)
                 for leaf, absent in ruled_out.groups.items():
                     if leaf not in overridden:
                         mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))

@@ -1207,7 +1207,7 @@ class Table(Lake):
 
         Args:
             start: The earlier snapshot: an id, a branch, a tag or a time; None for the empty table.
-            end: The later snapshot; by default that of this table.
+            end: The later snapshot; by default that of this table, with the unflushed rows of its tail.
 
         Examples:
             >>> import skipstone as sk
@@ -1220,7 +1220,7 @@ class Table(Lake):
         """
         from skipstone.table.changes import table_changes
 
-        return table_changes(self, start, end)
+        return table_changes(self, start, self._current() if end is None else self.at(end))
 
     # -- snapshots ---------------------------------------------------------------------------
 

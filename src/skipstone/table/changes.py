@@ -22,6 +22,7 @@ from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.planner import plan_whole_files
 from skipstone.table.compare import equal_rows
 from skipstone.table.keys import Keys, KeySet
+from skipstone.table.overlay import OverlayTable
 from skipstone.table.publish import touched_files
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class TableChanges(Reported):
     """Old versions of these rows, in the same order."""
     deleted: pa.Table
     """Rows whose key only the earlier snapshot has."""
+    unflushed: int = 0
+    """Rows that the tail of the table inserts, replaces or deletes, which is part of the later state."""
 
     def __len__(self) -> int:
         return len(self.inserted) + len(self.updated) + len(self.deleted)
@@ -95,20 +98,35 @@ class TableChanges(Reported):
     def to_json(self) -> dict[str, Any]:
         """Return the snapshots that were compared, and the number of rows by what happened to them."""
         counts = {name: len(getattr(self, name)) for name in ("inserted", "updated", "deleted")}
-        return {"table": self.table, "start": self.start, "end": self.end, **counts}
+        return {
+            "table": self.table,
+            "start": self.start,
+            "end": self.end,
+            **counts,
+            "unflushed": self.unflushed,
+        }
 
 
-def table_changes(table: Table, start: SnapshotLike | None, end: SnapshotLike | None) -> TableChanges:
-    """Compare two snapshots; ``Table.changes`` documents the arguments."""
+def table_changes(table: Table, start: SnapshotLike | None, end: Table | OverlayTable) -> TableChanges:
+    """Compare a snapshot with a later one, or with one and its tail, as ``Table.changes`` documents."""
     keys = Keys.of(table)
-    later = table if end is None else table.at(end)
+    later = end.base if isinstance(end, OverlayTable) else end
     earlier = None if start is None else table.at(start)
     if earlier is not None and earlier.schema != later.schema:
         hint = "compare snapshots with the same schema, or scan both"
         raise UsageError("schema was changed between the snapshots", path=table.name, hint=hint)
     old, new = _difference(earlier, later)
     schema = later.schema
-    old, new = (pa.table(rows.columns, schema=schema) if rows.num_columns else rows for rows in (old, new))
+    old, new = (pa.table(rows.columns, schema=schema) for rows in (old, new))
+    unflushed = 0
+    if isinstance(end, OverlayTable):
+        hidden, added = (pa.table(rows.columns, schema=schema) for rows in _uncommitted(end))
+        unflushed = len(added) + int((KeySet(keys.encode(added)).find(keys.encode(hidden)) < 0).sum())
+        # What is hidden was either changed since the earlier snapshot, or is in both.
+        is_old = KeySet(keys.encode(new)).find(keys.encode(hidden)) < 0
+        old = pa.concat_tables([old, hidden.filter(pa.array(is_old))])
+        is_left = KeySet(keys.encode(hidden)).find(keys.encode(new)) < 0
+        new = pa.concat_tables([new.filter(pa.array(is_left)), added])
     # The new version of each old row, if it has one.
     at = KeySet(keys.encode(new)).find(keys.encode(old))
     both = np.flatnonzero(at >= 0)
@@ -124,7 +142,24 @@ def table_changes(table: Table, start: SnapshotLike | None, end: SnapshotLike | 
         updated=after.take(pa.array(differs)),
         before=before.take(pa.array(differs)),
         deleted=old.filter(pa.array(at < 0)),
+        unflushed=unflushed,
     )
+
+
+def _uncommitted(view: OverlayTable) -> tuple[pa.Table, pa.Table]:
+    """The rows of the snapshot that are hidden, and those in memory."""
+    hidden, layers = view.hidden, view.layers
+    entries, numbers = view.base.inventory.everything
+    chosen = np.asarray(pc.is_in(entries.paths, value_set=pa.array(list(hidden), entries.paths.type)))
+    plan = plan_whole_files(view.base, numbers[chosen], entries.rows[chosen])
+    tasks = []
+    for task in plan.tasks:
+        rows = task.rows & hidden[task.entry.key]
+        tasks.append(replace(task, rows=rows, proven=rows))
+    first = len(view.base.entries)
+    memory = np.arange(first, first + len(layers))
+    added = plan_whole_files(view, memory, np.array([layer.file.rows for layer in layers], dtype=np.int64))
+    return execute(plan.changed(tasks=tuple(tasks))).to_arrow(), execute(added).to_arrow()
 
 
 def _difference(earlier: Table | None, later: Table) -> tuple[pa.Table, pa.Table]:

@@ -119,6 +119,8 @@ class Keys:
         Keys are a value (``3``), a tuple with one value per column (``("a", 3)``), a mapping by column, a
         list of any of these, an Arrow array, or a table with the key columns, which can have others.
         """
+        if isinstance(keys, int | str | bytes | tuple | list):
+            return self._of_values(keys)
         if is_of(keys, "pyspark.sql."):
             hint = "collect the keys first, as in frame.toArrow()"
             raise UsageError("keys can't be a Spark data frame", path=self.table, hint=hint)
@@ -251,6 +253,10 @@ class KeySet:
     def find(self, others: pa.Array) -> Array:
         """Return the index in ``codes`` of each of the others, -1 if it is not there."""
         codes, order = self.codes, None
+        if len(codes) == 1:
+            if isinstance(codes, pa.Int64Array):
+                return _index_of_one(others.to_numpy() == codes.to_numpy()[0])
+            return _index_of_one(pc.equal(others, codes[0]).to_numpy(zero_copy_only=False))
         if pa.types.is_integer(codes.type) and len(codes) > _SLICED and len(others):
             # Most row groups span a part of the keys: only that part is hashed.
             ends = pc.min_max(others)
@@ -270,6 +276,11 @@ class KeySet:
 
 
 _SLICED: Final = 65_536
+
+
+def _index_of_one(mask: Array) -> Array:
+    """The index of one key, where it is found."""
+    return mask.astype(np.int64) - 1
 
 
 def last_of_each(codes: pa.Array) -> Array:

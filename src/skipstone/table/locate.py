@@ -193,7 +193,9 @@ def _condition(field: pa.Field, column: pa.ChunkedArray) -> Leaf:
     space, values = key_space(field.type), plain(column.combine_chunks())
     spans: NumberSpans | ByteSpans
     if space.kind is Kind.INT:
-        spans = NumberSpans.of_points(space, numbers(values))
+        points = numbers(values)
+        one = points.item(0) if len(points) == 1 else None
+        spans = NumberSpans.of_points(space, points) if one is None else NumberSpans.single(space, one, one)
     else:
         points = binary_keys(values).unique()
         if len(points) > _VALUES:

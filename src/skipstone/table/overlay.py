@@ -117,11 +117,11 @@ def overlay(
 class OverlayTable(Lake):
     """A table's snapshot with uncommitted changes; [overlay][skipstone.table.overlay.overlay] makes it."""
 
-    _internal = Lake._internal | {"base", "iceberg_schema"}
+    _internal = Lake._internal | {"base", "hidden", "iceberg_schema", "layers"}
 
     def __init__(self, base: Table, hidden: Mapping[str, RowSet], layers: Sequence[Layer], name: str) -> None:
         self.base = base
-        self._changes = hidden, tuple(layers), name
+        self.hidden, self.layers, self._overlay_name = hidden, tuple(layers), name
         snapshot = OverlaySnapshot(base.pinned, hidden, layers, name)
         self._index_root = base._index_root
         self.index = base.index.over(snapshot)
@@ -146,14 +146,12 @@ class OverlayTable(Lake):
         return None if rows is None or overlay is None else rows - overlay.hidden + overlay.rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        hidden, layers, name = self._changes
-        return (overlay, (self.base, hidden, layers), {"name": name})
+        return (overlay, (self.base, self.hidden, self.layers), {"name": self._overlay_name})
 
     def __repr__(self) -> str:
-        hidden, layers, name = self._changes
-        added = plural(sum(layer.rows for layer in layers), "row")
-        gone = plural(sum(map(len, hidden.values())), "hidden row")
-        return f"OverlayTable({self.base!r}, {name}: {added}, {gone})"
+        added = plural(sum(layer.rows for layer in self.layers), "row")
+        gone = plural(sum(map(len, self.hidden.values())), "hidden row")
+        return f"OverlayTable({self.base!r}, {self._overlay_name}: {added}, {gone})"
 
 
 class OverlaySnapshot:

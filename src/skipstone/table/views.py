@@ -55,14 +55,11 @@ def changes_tree(changes: TableChanges) -> ReportNode:
     """The number of rows by what happened to them, and the first of them."""
     parts = [
         f"{count(len(rows))} {name}"
-        for name, rows in (
-            ("inserted", changes.inserted),
-            ("updated", changes.updated),
-            ("deleted", changes.deleted),
-        )
-        if len(rows)
+        for name in ("inserted", "updated", "deleted")
+        if len(rows := getattr(changes, name))
     ]
-    between = f"{changes.table}: from snapshot {changes.start or 'none'} to {changes.end}"
+    tail = f" and {plural(changes.unflushed, 'unflushed row')}" if changes.unflushed else ""
+    between = f"{changes.table}: from snapshot {changes.start or 'none'} to {changes.end}{tail}"
     head = Text(f"rows: {', '.join(parts)}" if parts else "no row differs", "bold")
     if not parts:
         return ReportNode(body=(head, Text(between, "dim")))
