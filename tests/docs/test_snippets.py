@@ -26,7 +26,8 @@ SPARK_PAGES = {"docs/cli.md", "docs/ingest.md", "docs/s3.md", "docs/spark.md"}
 """Run in the session of tests/spark."""
 REMOTE_PAGES = {"docs/azure.md", "docs/gcs.md"}
 """Their stores can't be reached; the storage options are checked."""
-WITHOUT_SNIPPETS = {"docs/architecture.md", "docs/benchmarks.md", "docs/soundness.md"}
+WITHOUT_SNIPPETS = {f"docs/{name}.md" for name in ("architecture", "benchmarks", "serve", "soundness")}
+"""The commands of docs/serve.md run until they are interrupted: tests/serve runs them."""
 PAGES = {
     "README.md": 9,
     "docs/index.md": 1,

@@ -187,7 +187,7 @@ def test_a_new_key_is_inserted_once(both: Both) -> None:
 def test_a_rollback_is_a_conflict(both: Both) -> None:
     mine, theirs = both
     theirs.rollback(theirs.snapshots()[0])
-    with pytest.raises(sk.ConflictError, match="rolled back"):
+    with pytest.raises(sk.ConflictError, match="is no longer in the history of the branch"):
         mine.upsert(rows([5], v=1))
 
 

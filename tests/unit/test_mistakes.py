@@ -613,7 +613,7 @@ COMPACTIONS: dict[str, tuple[Callable[[sk.Table], object], type[Exception], str,
     "sk.CompactionPlan.from_json('{}')": (
         lambda _: sk.CompactionPlan.from_json("{}"),
         sk.CorruptFileError,
-        "compaction plan is damaged: KeyError('layout')",
+        "compaction plan is damaged: it has no 'layout'",
         "make a new plan",
     ),
     "table.maintain(only='compcat')": (
