@@ -65,6 +65,8 @@ bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.compaction
+	$(BIN)/python -m benchmarks.keyed_tables
+	$(BIN)/python -m benchmarks.overlay_scans
 
 first-hour: setup  ## play a new user's first hour: install, base and with each extra, and run what README and docs show
 	$(BIN)/python scripts/first_hour.py
