@@ -11,12 +11,14 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import datafusion
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -182,6 +184,17 @@ def test_datafusion(lake: sk.Lake, rows: pa.Table) -> None:
 def _table(context: datafusion.SessionContext, query: str) -> pa.Table:
     frame = context.sql(query)
     return pa.Table.from_batches(frame.collect(), schema=frame.schema())
+
+
+def test_a_large_file_is_scanned_once(tmp_path: Path) -> None:
+    """Fragments are groups of files, and a plan divides a large file between groups."""
+    ids = pa.array(random.Random(1).choices(range(2**60), k=1_000_000), pa.int64())
+    pq.write_table(pa.table({"id": ids}), tmp_path / "a.parquet", row_group_size=100_000)
+    lake = sk.open(tmp_path)
+    dataset = lake.to_dataset()
+    assert [len(one.paths) for one in dataset.get_fragments(pc.field("id") >= 0)] == [1]
+    context = lake.to_datafusion(name="lake")
+    assert _table(context, "SELECT count(*) AS n FROM lake WHERE id >= 0").to_pylist() == [{"n": 1_000_000}]
 
 
 # -- Polars --------------------------------------------------------------------------------------

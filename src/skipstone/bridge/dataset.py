@@ -80,8 +80,13 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[LakeFragment]:
         """Yield groups of the files that may match, for parallel scans by an engine."""
         plan = self._scan([], filter, None, engine=True).plan()
+        done: set[str] = set()
         for group in split(plan, os.cpu_count() or 1):
-            yield LakeFragment(self, frozenset(task.entry.key for task in group))
+            # A large file has pieces in several groups, but is scanned by one fragment.
+            paths = {task.entry.key for task in group} - done
+            done |= paths
+            if paths:
+                yield LakeFragment(self, frozenset(paths))
 
     def filter(self, expression: pc.Expression) -> LakeDataset:
         """Return the dataset with a filter for every scan."""
