@@ -8,6 +8,7 @@ import os
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,11 +204,11 @@ _Lap = tuple[float, float, Mapping[str, float]]
 def _once(contender: Contender) -> _Lap:
     assert contender.run is not None
     given = contender.prepare()
-    others = _children_ns()
+    others = _processes()
     cpu, start = time.process_time_ns(), time.perf_counter_ns()
     result = contender.run(given)
     stop, cpu_stop = time.perf_counter_ns(), time.process_time_ns()
-    spent = cpu_stop - cpu + _children_ns() - others
+    spent = cpu_stop - cpu + spent_between(others, _processes())
     return (stop - start) / 1e6, spent / 1e6, contender.parts(result)
 
 
@@ -215,18 +216,36 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _CPU_FIELDS = slice(11, 15)
 """After the name in ``/proc/PID/stat``: user and system time, own and of children that have ended."""
 
+Processes = dict[int, tuple[int, int]]
+"""Per process its parent and its CPU time, which includes that of children that have ended."""
 
-def _children_ns() -> int:
-    """CPU time of the processes below this one, to a hundredth of a second; 0 where it can't be told."""
+
+def _processes() -> Processes:
+    """This process, of which only ended children count, and all below it; to a hundredth of a second."""
     ended = os.times()
-    total, waiting = int((ended.children_user + ended.children_system) * 1e9), [os.getpid()]
+    found = {os.getpid(): (0, int((ended.children_user + ended.children_system) * 1e9))}
+    waiting = [os.getpid()]
     while waiting:
-        threads = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
-        for pid in (pid for path in threads for pid in _text(path).split()):
-            waiting.append(int(pid))
+        parent = waiting.pop()
+        threads = Path(f"/proc/{parent}/task").glob("*/children")
+        for pid in (int(pid) for path in threads for pid in _text(path).split()):
+            waiting.append(pid)
             fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-            total += sum(map(int, fields[_CPU_FIELDS])) * _TICK_NS
-    return total
+            found[pid] = (parent, sum(map(int, fields[_CPU_FIELDS])) * _TICK_NS)
+    return found
+
+
+def spent_between(before: Processes, after: Processes) -> int:
+    """CPU time between two looks at the processes below this one."""
+    earlier: Counter[int] = Counter()
+    for pid, (parent, spent) in before.items():
+        heir = pid
+        while heir not in after:
+            # What an ended process had spent by then is now part of its parent's time.
+            heir, parent = parent, before[parent][0]
+        earlier[heir] += spent
+    # It is not if the parent never waited for it.
+    return sum(max(0, spent - earlier[pid]) for pid, (_, spent) in after.items())
 
 
 def _text(path: Path) -> str:

@@ -107,3 +107,14 @@ def test_cpu_time_of_children_counts() -> None:
     found = harness.measure(case, harness.Pace(0.0, 1, 1), SEED).contenders["skipstone"]
     assert found.cpu_ms is not None
     assert found.cpu_ms > 250
+
+
+def test_processes_that_end_unnoticed_take_no_time_back() -> None:
+    from benchmarks.measuring import spent_between
+
+    before = {1: (0, 50), 2: (1, 400), 3: (2, 900), 4: (3, 30)}
+    # 3 was waited for by 2, 4 was not; then 2 and 3 were killed, and only 2 was waited for.
+    assert spent_between(before, {1: (0, 50), 2: (1, 1_350)}) == 20
+    assert spent_between(before, {1: (0, 70), 2: (1, 400)}) == 20
+    assert spent_between(before, {1: (0, 460), 5: (1, 7)}) == 7
+    assert spent_between(before, {1: (0, 1_500)}) == 120
