@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,8 +60,17 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with Spark: its tests run one after the other, and those of clusters take long."""
+    """Sample the long grids, and start with Spark: its tests run one after the other, clusters take long."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % sampled.args[0]:
+                item.add_marker("slow")
+            seen[test] += 1
     items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not shares_session(item.nodeid)))
 
 

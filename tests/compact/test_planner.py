@@ -248,16 +248,14 @@ print(plan.hash, json.dumps(plan.to_json(), sort_keys=True))
 
 
 def test_plan_deterministic_group_ids(evolved: Maker) -> None:
-    """In processes with other hash seeds, too."""
-    found = []
-    for seed in ("0", "4242"):
-        command = [sys.executable, "-c", SCRIPT, evolved.metadata_location]
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        found.append(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    """In a process with another hash seed, too."""
+    command = [sys.executable, "-c", SCRIPT, evolved.metadata_location]
+    environment = {**os.environ, "PYTHONHASHSEED": "4242"}
+    found = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
     table = sk.open(evolved.metadata_location)
     options = {"min_input_files": 2, "rewrite_job_order": "files-desc", "target_file_size_bytes": 3000}
     here = table.plan_compaction("s >= 'x'", **options)  # type: ignore[arg-type]
-    assert found == [f"{here.hash} {json.dumps(here.to_json(), sort_keys=True)}\n".encode()] * 2
+    assert found == f"{here.hash} {json.dumps(here.to_json(), sort_keys=True)}\n".encode()
     assert len(here.groups) == 9
 
 

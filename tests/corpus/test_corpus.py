@@ -98,6 +98,7 @@ def assert_sound(path: Path, predicate: tree.Predicate, truth: Truths, metadata:
     assert kept[1, 1, 1].issubset(kept[0, 0, 0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", files("data"))
 def test_pruned_is_what_a_full_read_gives(path: Path) -> None:
     metadata = sk.read_metadata(str(path))

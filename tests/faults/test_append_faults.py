@@ -117,6 +117,7 @@ def recorded(story: str, make: Callable[[], Store]) -> tuple[str, list[Any]]:
     return append.job, [("write", (lease_key(append.job), [b"{}"])), *recorder.steps]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("copied", [False, True], ids=["", "copied"])
 @pytest.mark.parametrize("story", ["publishes", "fails", "aborts"])

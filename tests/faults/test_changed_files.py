@@ -101,6 +101,7 @@ CHANGES: dict[str, Callable[[Home, Path], None]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize(
     ("home", "switches"),

@@ -145,7 +145,7 @@ def test_a_commit_that_is_killed_is_in_or_not(
     assert (found, lost) == (sorted([*after, *pairs(NEW)]), left)
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_compaction_that_is_killed_changes_nothing_or_all(
     every: int, process: subprocess.Popen[str], tmp_path: Path
 ) -> None:

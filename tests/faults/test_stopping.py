@@ -74,6 +74,7 @@ def settled(store: WatchedStore) -> int:
     return count
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("how", ["close", "break", "forget"])
 def test_a_consumer_that_stops(wide_lake: Path, switches: dict[str, Any], how: str) -> None:

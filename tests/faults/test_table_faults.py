@@ -167,6 +167,7 @@ def outside(path: Path, root: Path) -> Path:
     return Path(shutil.copy(path, root))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("indexed", [False, True], ids=["", "indexed"])
 @pytest.mark.parametrize("what", [what for what in TARGETS if what != "metadata"])
 def test_links_out_of_a_table_are_refused_on_demand(what: str, indexed: bool, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def create(catalog: SqlCatalog, spec: str, version: int = 2) -> Table:
     return table
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_appends_overwrites_and_deletes(catalog: SqlCatalog, spec: str) -> None:
     change(create(catalog, spec, 1 if "times" in spec else 2), 12)

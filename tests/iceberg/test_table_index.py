@@ -111,6 +111,7 @@ MORE = [
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in MORE]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("change", "version", "before"), [*CHANGES, *SLOW])
 def test_the_index_on_and_off_give_the_oracles_rows(
     change: Evolve, version: int, before: bool, tmp_path: Path
@@ -139,6 +140,7 @@ def test_the_index_on_and_off_give_the_oracles_rows(
         assert lake.scan(question).count() == len(plain[question]), question
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("change", "version"), [(change, version) for change, version, _ in CHANGES])
 def test_advice_on_tables_that_have_changed(change: Evolve, version: int, tmp_path: Path) -> None:
     maker = make(tmp_path, f"{change.__name__}{version}", format_version=version)

@@ -113,6 +113,7 @@ def functions() -> list[Any]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("where", "given"),
     [
@@ -225,6 +226,7 @@ def close(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("where", "group_by"),
     [

@@ -72,6 +72,7 @@ def described(root: Path) -> list[tuple[str, int, str, str]]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options",
     [

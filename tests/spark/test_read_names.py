@@ -49,6 +49,7 @@ def test_columns(spark: SparkSession, tmp_path: Path, count: int) -> None:
     assert made.taken["reader"] >= 15
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", [*FOLDERS, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_FOLDERS)]
 )

@@ -54,6 +54,7 @@ ORDERS = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("route", ["driver", "slices", "reader"])
 def test_order(spark: SparkSession, lake: Path, route: str) -> None:
     opened = sk.open(lake)

@@ -128,6 +128,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_types_that_spark_has_not(spark: SparkSession, tmp_path: Path, name: str) -> None:
     array, words = REFUSED[name]

@@ -124,6 +124,7 @@ def kept(local: DataFrame) -> dict[str, list[list[int]]]:
     return {question: found[n :: len(QUESTIONS)] for n, question in enumerate(QUESTIONS)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "question",
     [pytest.param(one, marks=[pytest.mark.slow] if n % 3 else []) for n, one in enumerate(QUESTIONS)],

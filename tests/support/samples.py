@@ -19,8 +19,8 @@ class Sample(NamedTuple):
 
 SAMPLES = {
     # tests/property
-    "aggregates of lakes": Sample(20, 0.036),
-    "aggregates of tables": Sample(10, 0.01),
+    "aggregates of lakes": Sample(14, 0.036),
+    "aggregates of tables": Sample(7, 0.01),
     "aggregates, related": Sample(4, 1 / 40),
     "ids": Sample(8, 1 / 40),
     "filters": Sample(400, 1),
@@ -30,7 +30,7 @@ SAMPLES = {
     "prune": Sample(500, 1),
     "row sets": Sample(12, 1 / 100),
     "scan": Sample(90, 0.35),
-    "slices, damaged": Sample(100, 1 / 10),
+    "slices, damaged": Sample(70, 1 / 10),
     "slices, files": Sample(10, 1 / 20),
     "tables": Sample(30, 0.04),
     "tables, name mappings": Sample(12, 1 / 125),
@@ -41,8 +41,8 @@ SAMPLES = {
     "server, bodies": Sample(20, 1 / 10),
     # tests/compact
     "compactions": Sample(8, 1 / 25),
-    "upkeep": Sample(4, 1 / 60),
-    "upkeep races": Sample(4, 1 / 60),
+    "upkeep": Sample(3, 1 / 60),
+    "upkeep races": Sample(3, 1 / 60),
     # tests/table
     "overlays": Sample(12, 0.03),
     "aggregates of overlays": Sample(4, 0.008),
@@ -50,20 +50,20 @@ SAMPLES = {
     "keyed model": Sample(4, 1 / 2_500),
     "keyed writes": Sample(2, 1 / 100),
     # tests/corpus
-    "corpus": Sample(60, 1 / 100),
+    "corpus": Sample(40, 1 / 100),
     # tests/faults
     "killed tails": Sample(14, 0.015),
-    "damaged aggregates": Sample(15, 1 / 36),
-    "damaged index": Sample(54, 1 / 6),
-    "damaged tables": Sample(20, 1 / 50),
-    "mutants": Sample(60, 1),
+    "damaged aggregates": Sample(10, 1 / 36),
+    "damaged index": Sample(32, 1 / 6),
+    "damaged tables": Sample(14, 1 / 50),
+    "mutants": Sample(40, 1),
     # tests/iceberg and tests/unit
-    "advice": Sample(8, 1 / 400),
+    "advice": Sample(5, 1 / 400),
     "chains": Sample(3, 1 / 1_300),
-    "damaged entries": Sample(90, 1 / 10),
+    "damaged entries": Sample(60, 1 / 10),
     "index levels": Sample(50, 1 / 80),
     "index searches": Sample(50, 1 / 60),
-    "partition filters": Sample(90, 1 / 10),
+    "partition filters": Sample(60, 1 / 10),
     "reasons": Sample(16, 1 / 500),
     "round trips": Sample(30, 1 / 100),
     "SQL": Sample(60, 1 / 50),

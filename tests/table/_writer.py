@@ -14,7 +14,7 @@ import skipstone as sk
 
 KEYS = 40
 """Keys that all processes write."""
-ROUNDS = 4
+ROUNDS = 3
 
 
 def upserts(table: sk.Table, number: int) -> None:
@@ -52,7 +52,7 @@ def reads(read: Callable[[], tuple[int, pa.Table]]) -> None:
             print("ready", flush=True)
         # The last result is read after the end of the input, so that it is that of the last snapshot.
         is_last = bool(select.select([sys.stdin], [], [], 0)[0]) and not sys.stdin.readline()
-        time.sleep(0 if is_last else 0.02)
+        time.sleep(0 if is_last else 0.2)
     print(json.dumps(results))
 
 

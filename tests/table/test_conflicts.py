@@ -52,6 +52,7 @@ OTHERS: list[tuple[str, Callable[[sk.Table], Any]]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", [other for _, other in OTHERS], ids=[name for name, _ in OTHERS])
 def test_an_upsert_follows_other_commits(both: Both, other: Callable[[sk.Table], Any]) -> None:
     mine, theirs = both
@@ -66,6 +67,7 @@ def test_an_upsert_follows_other_commits(both: Both, other: Callable[[sk.Table],
     unique(mine)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", [other for _, other in OTHERS], ids=[name for name, _ in OTHERS])
 def test_conditions_are_evaluated_again(both: Both, other: Callable[[sk.Table], Any]) -> None:
     mine, theirs = both

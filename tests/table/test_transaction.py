@@ -149,6 +149,7 @@ def test_composite_keys(tmp_path: Path) -> None:
 # -- conflicts ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize(
     ("mine", "theirs"),

@@ -41,6 +41,7 @@ def reformatted(path: Path, number: int) -> None:
         path.write_bytes(re.sub(rb"format \d+", f"format {number}".encode(), data, count=1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [0, FORMAT + 1, 77])
 @pytest.mark.parametrize("kind", ["segment", "manifest"])
 def test_another_format(root: Path, tmp_path: Path, table: pa.Table, kind: str, number: int) -> None:
@@ -81,6 +82,7 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", FORGERIES.values(), ids=FORGERIES)
 def test_a_manifest_that_makes_no_sense(
     root: Path, tmp_path: Path, table: pa.Table, change: Callable[[dict[str, Any]], Any]

@@ -43,6 +43,7 @@ def test_missing_segments(root: Path, tmp_path: Path, table: pa.Table, near: boo
     assert whole.scan("id > 30 and x < 50").verify().ok
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("near", [True, False], ids=["mapped", "fetched"])
 @pytest.mark.parametrize("asked", [True, False], ids=["after a query", "before any"])
 @pytest.mark.parametrize("what", ["segments", "manifest", "everything"])

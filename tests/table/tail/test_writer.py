@@ -150,6 +150,7 @@ def compact(table: sk.Table, writer: sk.TailWriter) -> None:
     table.compact(table.plan_compaction(rewrite_all=True), engine="local", threads=1)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("second", ["tail", "flushed", "direct", "transaction"])
 @pytest.mark.parametrize("first", STEPS)
 def test_replaced_versions_never_show(catalog: sk.Catalog, table: sk.Table, first: str, second: str) -> None:

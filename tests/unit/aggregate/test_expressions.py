@@ -114,6 +114,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize(("select", "keys", "where"), QUESTIONS)
 def test_as_duckdb(

@@ -46,6 +46,7 @@ def test_a_copy_is_rewritten_and_the_table_stays(made: Any, tmp_path: Path) -> N
     assert sorted(data_files(copies.new())) == made.files
 
 
+@pytest.mark.slow
 def test_both_planners_select_the_same_files(tmp_path: Path) -> None:
     from benchmarks import compactors, harness, tables
     from benchmarks.iceberg_planning import Tabled

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import keyed_tables
 
 
+@pytest.mark.slow
 def test_all_parts_agree(tmp_path: Path) -> None:
     """The harness raises if tables differ after a write."""
     found = tmp_path / "found.json"

@@ -108,6 +108,7 @@ QUESTIONS = [
 # -- today -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", QUESTIONS)
 def test_what_is_skipped_today_is_what_a_scan_skips(lake: sk.Lake, where: str) -> None:
     advice = lake.index.advise([where])
@@ -198,6 +199,7 @@ def test_blooms_pay_where_bounds_say_nothing_and_values_are_many(lake: sk.Lake) 
     assert advice["country"].skip_with_bloom == pytest.approx(0, abs=0.05)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "where", ["id = 40000", "user = 31", "user in (7, 2500, 4999)", "name = 'user-031000'", "skew = 77"]
 )
@@ -275,6 +277,7 @@ def mean_kept(lake: sk.Lake, wheres: tuple[str, ...], rows: int = ROWS) -> float
     return float(np.mean([lake.scan(where).plan().trace.rows_kept / rows for where in wheres]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_layouts_do_what_is_predicted(lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: str) -> None:
     by, wheres = WORKLOADS[workload]
@@ -312,6 +315,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, sk.Lake]:
     return table, write(tmp_path_factory.mktemp("large"), table, **LARGE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workload", SOME)
 def test_layouts_do_what_some_rows_predict(
     large: tuple[pa.Table, sk.Lake], tmp_path: Path, workload: str

@@ -329,7 +329,7 @@ def spawn(code: str, *arguments: str) -> subprocess.Popen[str]:
 def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
     """Nobody fails, the reader's rows are always right, and in the end the index is whole."""
     sk.open(root).index.build(engine="local")
-    turns = 5
+    turns = 3
     workers = [spawn(WORKER, str(root), str(n), str(turns)) for n in range(2)]
     for worker in workers:
         assert worker.stdout is not None

@@ -109,6 +109,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory, s3: dict[str, str]) -> dict[
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("files", [5, 40])
 @pytest.mark.parametrize("where", ["disk", "s3"])
 @pytest.mark.parametrize(

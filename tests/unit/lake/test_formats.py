@@ -60,6 +60,7 @@ def sandbox(request: Any, tmp_path: Path) -> tuple[Store, Callable[..., sk.Lake]
     return open_root("", store=bucket), lambda key, **more: sk.open(key, store=bucket, **more)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", LOGS)
 def test_a_table_and_all_around_it_is_refused(sandbox: Any, kind: str) -> None:
     root, opens = sandbox

@@ -187,6 +187,7 @@ def sql(text, data):
     return frame(data).parse_sql_expr(text)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("expr", [*COMPARISONS, *EXPRESSIONS], ids=str)
 def test_from_datafusion_keeps_the_answer(kit, expr):
     data = kit.table()

@@ -189,6 +189,7 @@ WHOLE_COLUMN = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("expr", [*COMPARISONS, *CONDITIONS], ids=str)
 def test_from_polars_keeps_the_answer(kit, expr):
     data = kit.table()

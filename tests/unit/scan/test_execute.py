@@ -16,6 +16,7 @@ from skipstone.scan import execute as module
 WHERE = "x > 1.5 and kind <> 'kind 1'"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("where", [None, WHERE, "id < 100", "id < 0", "part = 1"])
 @pytest.mark.parametrize("switches", [{}, {"threads": 1}, {"materialise": "late", "route": "slice"}])
 def test_every_form_gives_the_same_rows(lake, where, switches):

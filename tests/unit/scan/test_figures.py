@@ -86,6 +86,7 @@ def check(trace: dict[str, Any]) -> None:
         assert level["proven"] <= level["kept"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: str(question) or "all")
 def test_parts_are_parts(lakes: dict[str, sk.Lake], question: dict[str, Any]) -> None:
     for lake in lakes.values():

@@ -54,6 +54,7 @@ def test_what_is_no_limit(lake, limit):
         lake.scan(limit=limit)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("where", [None, "kind = 'kind 3'", "x < 1"])
 @pytest.mark.parametrize("order", ["x", "x desc", "x desc nulls first", ["kind", "id desc"], ["part", "x"]])
 def test_order(lake, where, order):

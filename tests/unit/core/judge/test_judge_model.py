@@ -156,6 +156,7 @@ def _like(text: str, pattern: str) -> bool:
     return bool(text) and pattern[0] in ("_", text[0]) and _like(text[1:], pattern[1:])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_bits_cover_what_happens(seed: int) -> None:
     rng = random.Random(seed)
