@@ -228,7 +228,7 @@ def array_keys(type: pa.DataType, values: pa.Array) -> np.ndarray[Any, Any] | li
     if space.kind is Kind.BYTES and not pa.types.is_decimal(storage):
         return [v.encode() if isinstance(v, str) else v for v in values.to_pylist()]
     if pa.types.is_decimal(storage):
-        return _decimal_keys(storage, space, values)
+        return _decimal_keys(space, values)
     if pa.types.is_temporal(storage):
         values = values.view(pa.int32() if storage.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(storage):
@@ -238,10 +238,10 @@ def array_keys(type: pa.DataType, values: pa.Array) -> np.ndarray[Any, Any] | li
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(space.dtype)
 
 
-def _decimal_keys(
-    storage: pa.DataType, space: KeySpace, values: pa.Array
-) -> np.ndarray[Any, Any] | list[bytes]:
-    whole = [unscaled(v, storage.scale) or 0 for v in values.to_pylist()]
+def _decimal_keys(space: KeySpace, values: pa.Array) -> np.ndarray[Any, Any] | list[bytes]:
+    from skipstone.core.arrays import binary_keys, numbers  # which imports this module
+
     if space.kind is Kind.BYTES:
-        return [wide_key(w, space.width) for w in whole]
-    return np.array(whole, dtype=np.int64)
+        keys: list[bytes] = binary_keys(values).to_pylist()
+        return keys
+    return numbers(values).astype(np.int64)
