@@ -20,7 +20,7 @@ from typing import Literal as Choice
 import pyarrow as pa
 
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError, require
-from skipstone.predicate.values import preview, structure_key, to_scalar, value_array
+from skipstone.predicate.values import drop_nulls, preview, structure_key, to_scalar, value_array
 
 if TYPE_CHECKING:
     import datafusion
@@ -627,8 +627,7 @@ def col(name: str, *fields: str) -> Column:
 
 def in_keys(arg: Expr, keys: KeySetLike) -> Predicate:
     """``arg`` equals one of the keys of a join; NULL among them is ignored."""
-    values = value_array(keys)
-    values = values.drop_null() if values.null_count else values
+    values = drop_nulls(value_array(keys))
     return InKeys(arg, values, identity=structure_key(values))
 
 

@@ -45,6 +45,15 @@ def value_array(values: Iterable[object] | KeySetLike) -> pa.Array:
     return array
 
 
+def drop_nulls(values: pa.Array) -> pa.Array:
+    """Drop NULLs; views are copied first, since Arrow can't filter them."""
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.drop_null() if values.null_count else values
+
+
 def _as_arrow(values: Any) -> Any:
     """Arrays of any library and bitmaps as an Arrow array; other values as they are."""
     if isinstance(values, pa.ChunkedArray | pa.Array):

@@ -59,6 +59,7 @@ from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
+from skipstone.predicate.values import drop_nulls
 
 _MAX_DIAGNOSTICS = 100
 
@@ -370,7 +371,7 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
         return ConstantNode(False)
     if not is_ordered(ref.out):
         raise NotJudgeable(Reason.TYPES, f"type {ref.out} has no order")
-    may, certain = _members(ref.out, _drop_nulls(values), predicate.zone)
+    may, certain = _members(ref.out, drop_nulls(values), predicate.zone)
     if certain is may and values.null_count == 0:
         return null_for_null(ref, may, predicate)
     misses = Domain.not_null(ref.out) - certain
@@ -378,15 +379,6 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
         return null_for_null(ref, may, predicate, false=misses)
     # A NULL in the list turns every non-match into NULL.
     return Leaf(ref, may, Domain.none(ref.out), misses | Domain.only_null(ref.out), str(predicate))
-
-
-def _drop_nulls(values: pa.Array) -> pa.Array:
-    """Drop NULLs; views are copied first, since Arrow can't filter them."""
-    if pa.types.is_string_view(values.type):
-        values = values.cast(pa.large_string())
-    elif pa.types.is_binary_view(values.type):
-        values = values.cast(pa.large_binary())
-    return values.drop_null()
 
 
 def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Domain]:
@@ -484,7 +476,7 @@ def _value_in(predicate: tree.IsIn, value: Value) -> Node:
     if not value.scalar.is_valid:
         return ConstantNode(None)
     type = value.scalar.type
-    domain, _ = _members(type, _drop_nulls(predicate.values), predicate.zone)
+    domain, _ = _members(type, drop_nulls(predicate.values), predicate.zone)
     if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
         return ConstantNode(True)
     return ConstantNode(None if predicate.values.null_count else False)
