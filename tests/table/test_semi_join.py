@@ -17,7 +17,7 @@ def ids(scan: sk.Scan) -> list[int]:
 
 def test_deleted_and_new_rows(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    table.append(rows(range(0, 3_000)))
+    table.append(rows(range(3_000)))
     table.append(rows(range(3_000, 6_000)))
     table.delete(keys=[10, 20])
     table.upsert(rows([30], v=5))

@@ -55,10 +55,10 @@ def test_a_condition_and_keys(lake):
     both = lake.scan("kind = 'kind 1'", ["id"], semi_join=("id", np.arange(30, 50)))
     assert both.to_arrow()["id"].to_pylist() == [31, 36, 41, 46]
     # On one column: the keys between the bounds of the condition.
-    some = lake.scan("text >= 'row 2' and text < 'row 3'", semi_join=("text", [f"row {n}" for n in range(MANY)]))
-    assert some.count() == 0
+    range_ = "text >= 'row 2' and text < 'row 3'"
+    assert lake.scan(range_, semi_join=("text", [f"row {n}" for n in range(MANY)])).count() == 0
     exact = pa.array([f"row {n} " + "·" * 40 for n in range(MANY)])
-    assert lake.scan("text >= 'row 2' and text < 'row 3'", semi_join=("text", exact)).count() == 1_111
+    assert lake.scan(range_, semi_join=("text", exact)).count() == 1_111
     assert lake.scan(semi_join=(sk.col("id") % 1_000, [0])).count() == 40
 
 
@@ -103,7 +103,7 @@ def test_an_engine_is_sent_the_keys_once(lake):
         name, parallelism = "counting", 4
         work = tasks = 0
 
-        def map(self, work, tasks, *, on_done=None):  # noqa: ARG002
+        def map(self, work, tasks, *, on_done=None):
             self.work, self.tasks = len(pickle.dumps(work)), sum(len(pickle.dumps(task)) for task in tasks)
             return [work(task) for task in tasks]
 

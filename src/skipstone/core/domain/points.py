@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 MANY = 1_024
 """More byte strings than this are kept as an array."""
 _FEW_SPANS = 64
-# Strings are ordered by this many bytes after the prefix that all have in common.
-_HEAD = 32
+# Strings are told apart by these many bytes after the prefix that all have in common.
+_WORD, _HEAD = 8, 32
 _BINARY = pa.large_binary()
 
 
@@ -126,8 +126,14 @@ class BytePoints(ByteSpans):
     @cached_property
     def _heads(self) -> Array:
         skip = len(self._prefix)
-        longest = pc.max(pc.binary_length(self.array)).as_py()
-        return _heads(self.array, skip, min(max(longest - skip, 1), _HEAD))
+        first = _heads(self.array, skip, _WORD)
+        longest = pc.max(pc.binary_length(self.array)).as_py() - skip
+        if longest <= _WORD or np.count_nonzero(first[1:] != first[:-1]) * 2 >= len(first):
+            return first  # most keys differ in these
+        return _heads(self.array, skip, min(longest, _HEAD))
+
+    def _heads_of(self, values: pa.Array) -> Array:
+        return _heads(values, len(self._prefix), self._heads.dtype.itemsize)
 
     def ranks(self, values: pa.Array, *, above: bool = False) -> Array:
         """For each value, the number of keys below it (``above``: not above it), by the heads of both.
@@ -135,9 +141,8 @@ class BytePoints(ByteSpans):
         Only the heads are compared: a key between two values is never outside their ranks, but a key that is
         not between them can be inside.
         """
-        prefix, mine = self._prefix, self._heads
-        theirs = _heads(values, len(prefix), mine.dtype.itemsize)
-        ranks = np.searchsorted(mine, theirs, side="right" if above else "left")
+        prefix = self._prefix
+        ranks = np.searchsorted(self._heads, self._heads_of(values), side="right" if above else "left")
         if prefix:
             within = _bools(pc.starts_with(values, prefix))
             below = _bools(pc.less(values, pa.scalar(prefix, _BINARY)))
@@ -146,16 +151,17 @@ class BytePoints(ByteSpans):
 
     def mask(self, values: pa.Array) -> Array:
         """Whether each value is a key; False for NULL."""
-        first, last = self.ranks(values), self.ranks(values, above=True)
-        mask = first < last
-        rows = np.flatnonzero(mask)
+        theirs, mine = self._heads_of(values), self._heads
+        first = np.searchsorted(mine, theirs)
+        rows = np.flatnonzero(mine[np.minimum(first, len(mine) - 1)] == theirs)
+        mask = np.zeros(len(values), dtype=bool)
         if len(rows):
-            # Heads of different strings can be equal: the candidates are compared as a whole.
-            some = np.unique(np.stack((first[rows], last[rows])), axis=1)
-            counts = some[1] - some[0]
-            at = np.arange(counts.sum()) + np.repeat(some[0] - (np.cumsum(counts) - counts), counts)
-            found = pc.is_in(values.take(pa.array(rows)), self.array.take(pa.array(at)))
-            mask[rows] = _bools(found)
+            # Different strings can have equal heads: the candidates are compared as a whole.
+            heads = np.unique(theirs[rows])
+            starts, stops = (np.searchsorted(mine, heads, side) for side in ("left", "right"))
+            counts = stops - starts
+            at = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+            mask[rows] = _bools(pc.is_in(values.take(pa.array(rows)), self.array.take(pa.array(at))))
         return mask
 
 
@@ -174,23 +180,26 @@ def _sorted(values: pa.Array) -> pa.Array:
         return values
     ends = pc.min_max(values)
     prefix = _common_prefix(ends["min"].as_py(), ends["max"].as_py())
-    longest = pc.max(pc.binary_length(values)).as_py()
-    width = max(longest - len(prefix), 1)
-    if width <= _HEAD and not pc.any(pc.match_substring(values, "\0")).as_py():
-        # The heads tell all values apart, and are sorted several times as fast.
-        order = np.argsort(_heads(values, len(prefix), width))
+    for width in (_WORD, _HEAD):
+        heads = _heads(values, len(prefix), width)
+        order = np.argsort(heads)
+        ranked, heads = values.take(pa.array(order)), heads[order]
+        fresh = np.ones(len(values), dtype=bool)
+        fresh[1:] = _bools(pc.not_equal(ranked[1:], ranked[:-1]))
+        if (heads[1:] != heads[:-1])[fresh[1:]].all():
+            break  # the heads tell all values apart, and are sorted many times as fast
     else:
-        order = pc.sort_indices(values)
-    values = values.take(pa.array(order) if isinstance(order, np.ndarray) else order)
-    fresh = np.ones(len(values), dtype=bool)
-    fresh[1:] = _bools(pc.not_equal(values[1:], values[:-1]))
-    return values if fresh.all() else values.filter(pa.array(fresh))
+        ranked = values.take(pc.sort_indices(values))
+        fresh[1:] = _bools(pc.not_equal(ranked[1:], ranked[:-1]))
+    return ranked if fresh.all() else ranked.filter(pa.array(fresh))
 
 
 def _heads(values: pa.Array, skip: int, width: int) -> Array:
-    """``width`` bytes of each value after the first ``skip``, as a NumPy array that sorts like the values."""
+    """``width`` bytes of each value after the first ``skip``, as numbers or strings that sort like them."""
     cut = pc.binary_slice(values.fill_null(b"") if values.null_count else values, skip, skip + width)
     padded = pc.ascii_rpad(cut.view(pa.large_string()), width, padding="\0")
+    if width == _WORD:
+        return np.frombuffer(padded.buffers()[2], dtype=">u8", count=len(padded)).astype(np.uint64)
     return np.frombuffer(padded.buffers()[2], dtype=f"S{width}", count=len(padded))
 
 
