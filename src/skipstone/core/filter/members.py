@@ -160,7 +160,11 @@ def _in_numbers(spans: NumberSpans) -> InSpans:
 def _in_sorted(keys: Array, lows: Array, highs: Array) -> Array:
     """Whether keys are in sorted spans."""
     order = None
-    if len(lows) > _CACHED and len(keys) > FEW:
+    if len(lows) <= 2 * len(keys) and np.array_equal(lows, highs):
+        # Adding zero makes -0.0 zero, which a hash table distinguishes.
+        members, keys = (pa.array(some + some.dtype.type(0)) for some in (lows, keys))
+        return bools(pc.is_in(keys, members))
+    if len(lows) > _CACHED:
         # A search for ascending keys finds its way in the CPU cache.
         order = np.argsort(keys)
         keys = keys[order]
