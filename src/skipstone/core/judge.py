@@ -170,7 +170,8 @@ def meets_bytes(facts: ColumnFacts, spans: ByteSpans) -> Array:
     assert isinstance(facts.lower, pa.Array)
     assert isinstance(facts.upper, pa.Array)
     if isinstance(spans, BytePoints):
-        reached = np.where(_known(facts.upper), spans.ranks(facts.upper, above=True), len(spans))
+        bounded = np.asarray(facts.upper.is_valid())
+        reached = np.where(bounded, spans.ranks(facts.upper, above=True), len(spans))
         return np.asarray(spans.ranks(facts.lower.fill_null(b"")) < reached)
     if len(spans) > FEW:
         return _search(facts.lower, facts.upper, spans)
@@ -183,10 +184,6 @@ def meets_bytes(facts: ColumnFacts, spans: ByteSpans) -> Array:
 
 
 _BYTES = pa.large_binary()
-
-
-def _known(bounds: pa.Array) -> Array:
-    return np.asarray(bounds.is_valid())
 
 
 def _bools(mask: pa.Array) -> Array:
