@@ -520,7 +520,7 @@ def test_files_to_query(server: Running, logs: str) -> None:
     ask = {"lake": "logs", "domain": json.loads(domain.to_json())}
     with server.client() as client:
         files = client.post("/api/files-to-query", json=ask).json()["files"]
-        wider = client.post("/api/files-to-query", json={**ask, "columns": ["key"]}).json()["files"]
+        wider = client.post("/api/files-to-query", json={**ask, "columns": ["id"]}).json()["files"]
         plan = client.post("/api/plan", json=ask).json()
     direct = sk.open(logs).files_to_query(None, domain)
     assert [file["path"] for file in files] == [file.path for file in direct]

@@ -14,6 +14,7 @@ from skipstone.core.filter import fix_clock, settle
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
 from skipstone.errors import UnknownColumnError, UsageError, require
 from skipstone.predicate import predicate as to_predicate
+from skipstone.predicate.tree import IsIn, Predicate
 from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import ScanTrace
 from skipstone.report.units import plural
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 # Rows that a notebook shows, and the most rows and footers that are read to find them.
 _SHOWN, _TESTED, _FOOTERS = 10, 250_000, 5_000
+# Values of lists that take as much of the cache of plans as a usual plan.
+_VALUES = 250_000
 
 
 class Scan(PublicNames):
@@ -102,7 +105,7 @@ class Scan(PublicNames):
         """
 
         def make() -> tuple[ScanPlan, int]:
-            return make_plan(self.lake, self._question()), 1
+            return make_plan(self.lake, self._question()), _weight(query[0])
 
         *query, options = self._query
         # Equal options are one object, which a cached plan references: no hashing is needed.
@@ -461,6 +464,13 @@ class Scan(PublicNames):
 
 
 _CLOCK = re.compile(r"\b(current_|now|curdate|today|localtimestamp)", re.IGNORECASE)
+
+
+def _weight(where: PredicateLike) -> int:
+    """How much of the cache a plan takes; only long lists of values are large."""
+    if not isinstance(where, Predicate):
+        return 1
+    return 1 + sum(len(node.values) for node in where.walk() if isinstance(node, IsIn)) // _VALUES
 
 
 def _as_tuple(value: Any, what: str, hint: str) -> Any:

@@ -98,6 +98,17 @@ def test_plans_are_cached_by_the_keys(lake):
     assert sk.execute(again, ["id"]).to_arrow()["id"].to_pylist() == [*range(MANY)]
 
 
+def test_plans_of_many_keys_leave_the_cache(lake):
+    lake.plans.clear()
+    millions = [lake.scan(semi_join=("id", np.full(10_000_000, n, np.int8))) for n in (0, 1)]
+    first = millions[0].plan()
+    assert millions[0].plan() is first
+    assert 35 < lake.plans.weight < 45
+    millions[1].plan()
+    assert 35 < lake.plans.weight < 45
+    assert millions[0].plan() is not first
+
+
 def test_an_engine_is_sent_the_keys_once(lake):
     class Engine:
         name, parallelism = "counting", 4
