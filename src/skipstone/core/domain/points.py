@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import KeySpace, Kind, array_keys, key_space
-from skipstone.core.domain.spans import ByteSpans, NumberSpans, after_bytes
+from skipstone.core.domain.spans import ByteSpans, NumberSpans
 
 Array = np.ndarray[Any, Any]
 
@@ -71,15 +71,17 @@ class BytePoints(ByteSpans):
         return (_restored, (self.space, self.array))
 
     @cached_property
-    def lows(self) -> Sequence[bytes]:
-        """The keys as a list."""
-        keys: list[bytes] = self.array.to_pylist()
-        return keys
+    def _spans(self) -> ByteSpans:
+        """The same set as spans, of which adjacent ones are merged."""
+        return ByteSpans.of_points(self.space, self.array.to_pylist())
 
-    @cached_property
+    @property
+    def lows(self) -> Sequence[bytes]:
+        return self._spans.lows
+
+    @property
     def highs(self) -> Sequence[bytes | None]:
-        """The end of each key's span."""
-        return [after_bytes(self.space, key) for key in self.lows]
+        return self._spans.highs
 
     @property
     def is_empty(self) -> bool:
@@ -93,7 +95,8 @@ class BytePoints(ByteSpans):
         return len(self.array)
 
     def points(self) -> list[bytes]:
-        return list(self.lows)
+        keys: list[bytes] = self.array.to_pylist()
+        return keys
 
     def contains(self, key: object) -> bool:
         return bool(self.mask(pa.array([key], _BINARY))[0])
@@ -102,9 +105,7 @@ class BytePoints(ByteSpans):
         if isinstance(other, BytePoints):
             return self._where(other.mask(self.array))
         if len(other) > _FEW_SPANS:
-            return ByteSpans(self.space, self.lows, self.highs).intersect(
-                ByteSpans(self.space, other.lows, other.highs)
-            )
+            return self._spans.intersect(other)
         inside = np.zeros(len(self), dtype=bool)
         for low, high in other.pairs():
             hits = np.asarray(pc.greater_equal(self.array, pa.scalar(low, _BINARY)))
