@@ -228,7 +228,7 @@ def array_keys(type: pa.DataType, values: pa.Array) -> np.ndarray[Any, Any] | li
     if space.kind is Kind.BYTES and not pa.types.is_decimal(storage):
         return [v.encode() if isinstance(v, str) else v for v in values.to_pylist()]
     if pa.types.is_decimal(storage):
-        return _decimal_keys(space, values)
+        return _decimal_keys(storage, space, values)
     if pa.types.is_temporal(storage):
         values = values.view(pa.int32() if storage.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(storage):
@@ -238,10 +238,14 @@ def array_keys(type: pa.DataType, values: pa.Array) -> np.ndarray[Any, Any] | li
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(space.dtype)
 
 
-def _decimal_keys(space: KeySpace, values: pa.Array) -> np.ndarray[Any, Any] | list[bytes]:
-    from skipstone.core.arrays import binary_keys, numbers  # which imports this module
-
+def _decimal_keys(
+    storage: pa.DataType, space: KeySpace, values: pa.Array
+) -> np.ndarray[Any, Any] | list[bytes]:
     if space.kind is Kind.BYTES:
-        keys: list[bytes] = binary_keys(values).to_pylist()
-        return keys
-    return numbers(values).astype(np.int64)
+        return [wide_key(unscaled(v, storage.scale) or 0, space.width) for v in values.to_pylist()]
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    # Keys of at most 18 digits are in the lowest word.
+    words = max(values.type.bit_width // 64, 1)
+    data = np.frombuffer(values.buffers()[1], np.int32 if values.type.bit_width == 32 else np.int64)
+    return data[values.offset * words : (values.offset + len(values)) * words : words].astype(np.int64)
