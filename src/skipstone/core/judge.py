@@ -169,7 +169,7 @@ def meets_bytes(facts: ColumnFacts, spans: ByteSpans) -> Array:
     """Per unit, whether ``[lower, upper]`` contains a key in ``spans``; an unknown bound is unlimited."""
     assert isinstance(facts.lower, pa.Array)
     assert isinstance(facts.upper, pa.Array)
-    if isinstance(spans, BytePoints):
+    if spans.__class__ is BytePoints:
         bounded = np.asarray(facts.upper.is_valid())
         reached = np.where(bounded, spans.ranks(facts.upper, above=True), len(spans))
         return np.asarray(spans.ranks(facts.lower.fill_null(b"")) < reached)
@@ -334,11 +334,13 @@ def _judge(node: Node, evidence: Evidence, exclusions: Exclusions | None) -> Ver
 def _leaf(leaf: Leaf, evidence: Evidence, exclusions: Exclusions | None) -> VerdictBits:
     facts = evidence.facts(leaf.ref)
     span = leaf.span
-    if isinstance(leaf.true.spans, BytePoints) and leaf.is_plain:
-        true, false = _judge_points(facts, leaf.true.spans)
-        null = facts.may_null
-    elif span is None:
-        true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
+    if span is None:
+        spans = leaf.true.spans
+        if spans.__class__ is BytePoints and leaf.is_plain:  # not isinstance(): calls are the cost
+            true, false = _judge_points(facts, spans)
+            null = facts.may_null
+        else:
+            true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
     else:
         # A plain leaf with one span of numbers needs neither of the other two sets.
         low, high = span

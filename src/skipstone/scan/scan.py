@@ -105,9 +105,11 @@ class Scan(PublicNames):
         """
 
         def make() -> tuple[ScanPlan, int]:
-            return make_plan(self.lake, self._question()), _weight(query[0])
+            plan = make_plan(self.lake, self._question())
+            return plan, 1 if where is None or where.__class__ is str else _weight(where)
 
         *query, options = self._query
+        where = query[0]
         # Equal options are one object, which a cached plan references: no hashing is needed.
         key = (*query, id(options))
         try:
@@ -466,10 +468,8 @@ class Scan(PublicNames):
 _CLOCK = re.compile(r"\b(current_|now|curdate|today|localtimestamp)", re.IGNORECASE)
 
 
-def _weight(where: PredicateLike) -> int:
+def _weight(where: Predicate) -> int:
     """How much of the cache a plan takes; only long lists of values are large."""
-    if not isinstance(where, Predicate):
-        return 1
     return 1 + sum(len(node.values) for node in where.walk() if isinstance(node, IsIn)) // _VALUES
 
 
