@@ -56,6 +56,7 @@ bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.prune_file
 	$(BIN)/python -m benchmarks.selective_reads
 	$(BIN)/python -m benchmarks.full_scans
+	$(BIN)/python -m benchmarks.semi_joins
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.index_build
 	$(BIN)/python -m benchmarks.startup

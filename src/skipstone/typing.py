@@ -63,6 +63,7 @@ __all__ = [
     "IdSet",
     "IngestProgress",
     "JobOrder",
+    "KeySetLike",
     "KeysLike",
     "MembersLike",
     "MergeAction",
@@ -71,6 +72,7 @@ __all__ = [
     "Progress",
     "QueryLog",
     "ReportFormat",
+    "SemiJoinLike",
     "SnapshotLike",
     "SourceLike",
     "SparkRoute",
@@ -183,8 +185,17 @@ KeysLike: TypeAlias = (
 
 An Arrow array, and a table with the key columns, are keys too."""
 
+KeySetLike: TypeAlias = (
+    "pa.Array | pa.ChunkedArray | npt.NDArray[Any] | AbstractBitMap | AbstractBitMap64"
+    " | ArrowArray | ArrowStream | Iterable[object]"
+)
+"""Values of one column: an Arrow or NumPy array, a pyroaring bitmap, a series, or any iterable."""
+
 MergeAction: TypeAlias = "Literal['update', 'delete', 'ignore'] | Mapping[str, Any]"
 """What a merge does to a row: update all columns, set some to expressions, delete it, or nothing."""
+
+SemiJoinLike: TypeAlias = "tuple[str | Expr, KeySetLike]"
+"""A column, by its name or as an expression, and the values that it may have."""
 
 QueryLog: TypeAlias = "StrPath | Iterable[PredicateLike | tuple[PredicateLike, float]]"
 """Queries of a workload: the path of a query log, or predicates, each alone or with its weight."""

@@ -529,6 +529,21 @@ def test_files_to_query(server: Running, logs: str) -> None:
     assert [task["path"] for task in plan["tasks"]] == [file.path for file in direct]
 
 
+def test_files_to_query_of_a_table(server: Running) -> None:
+    domain = {"columns": [{"name": "part", "values": [1], "nulls": True}]}
+    ask = {"table": "db.events", "domain": domain}
+    with server.client() as client:
+        files = client.post("/api/files-to-query", json=ask).json()["files"]
+        plan = client.post("/api/plan", json={"table": "db.events", "where": "part = 1"}).json()
+        # Without the column there is no condition.
+        every = client.post("/api/files-to-query", json={**ask, "columns": ["key"]}).json()["files"]
+        none = client.post("/api/files-to-query", json={**ask, "domain": {"none": True}}).json()["files"]
+    assert sorted(Path(f["path"]).name for f in files) == sorted(Path(t["path"]).name for t in plan["tasks"])
+    assert all(file["row_groups"] for file in files)
+    assert len(every) > len(files) == 2
+    assert none == []
+
+
 @pytest.mark.parametrize(
     "body",
     [

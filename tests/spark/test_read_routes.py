@@ -8,6 +8,7 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,7 @@ from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.scan import parts
 from skipstone.spark import routes
 from skipstone.spark.routes import SessionTraits, choose
-from tests.spark._reads import CANT, ROUTES, rows_of
+from tests.spark._reads import CANT, FORCED, ROUTES, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -199,3 +200,26 @@ def test_a_hundred_thousand_tasks(spark: SparkSession, lake: Path) -> None:
     assert sum(sizes) < 400 * len(many)
     assert max(sizes) < 3 * sum(sizes) / len(sizes)
     assert peak < 64 * 1024 * 1024
+
+
+def test_a_semi_join_takes_every_route_that_can_have_its_keys(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = sk.open(lake)
+    texts = opened.scan(columns=["text"]).to_arrow()["text"].slice(0, 2_000)
+    wanted = sorted(opened.scan(semi_join=("text", texts)).to_arrow()["id"].to_pylist())
+    assert len(wanted) == 2_000
+    for route in FORCED:
+        frame = opened.scan(semi_join=("text", texts)).to_spark(spark, route=route)
+        assert sorted(row.id for row in frame.select("id").collect()) == wanted
+    # So many keys would be a condition of megabytes; tasks get them once, in a binary form.
+    monkeypatch.setattr(routes, "_DRIVER_BYTES", 0)
+    many = opened.scan(semi_join=("id", np.arange(1_000, 12_000)))
+    found = use(many, spark)
+    assert found["route"] == "slices"
+    assert "11,000 values are too many for a condition in SQL" in str(found["why"])
+    assert sorted(row.id for row in many.to_spark(spark).select("id").collect()) == [*range(1_000, 4_000)]
+    assert many.count(engine=spark) == 3_000
+    assert many.aggregate(sk.sum("id"), engine=spark).to_pylist() == [{"sum(id)": 7_498_500}]
+    with pytest.raises(UsageError, match="too many"):
+        many.to_spark(spark, route="reader")

@@ -30,6 +30,7 @@ SAMPLES = {
     "prune": Sample(500, 1),
     "row sets": Sample(12, 1 / 100),
     "scan": Sample(90, 0.35),
+    "semi joins": Sample(60, 1 / 20),
     "slices, damaged": Sample(70, 1 / 10),
     "slices, files": Sample(10, 1 / 20),
     "tables": Sample(30, 0.04),

@@ -31,6 +31,8 @@ def lakes(where: PredicateLike) -> None:
     lake.scan(sk.col("user_id") == 31000)
     lake.scan((sk.col("amount") > 10) & sk.col("country").isin(["DE", "FR"]))
     lake.scan(pc.field("user_id") == 31000)
+    lake.scan("amount > 10", semi_join=("user_id", pa.array([1, 2])))
+    lake.scan(semi_join=(sk.col("user_id") % 10, {1, 2}))
     lake.scan(pl.col("user_id") == 31000)
 
     assert_type(lake.refresh(), sk.Lake)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -158,13 +159,14 @@ def _rows_of(work: Work, piece: Piece) -> int:
 
 def read_on_engine(engine: Engine, reading: AggregateReading) -> list[PartialResult]:
     """Read in an engine's tasks; each task merges its states before returning them."""
-    work, reduction = [], replace(reading, plans=())
-    for plan in reading.plans:
-        common = shared(plan)
-        work += [
-            (common, _restrict_members(plan, part), reduction) for part in split(plan, engine.parallelism)
-        ]
-    return engine.map(_read_part, work)
+    work = [
+        (number, _restrict_members(plan, part))
+        for number, plan in enumerate(reading.plans)
+        for part in split(plan, engine.parallelism)
+    ]
+    # Plans, which can have millions of keys, are sent once for all parts.
+    common = replace(reading, plans=tuple(shared(plan) for plan in reading.plans))
+    return engine.map(partial(_read_part, common), work)
 
 
 def _restrict_members(plan: ScanPlan, part: TaskGroup) -> TaskGroup:
@@ -188,8 +190,8 @@ def _restrict_test(plan: ScanPlan, task: Task, test: AntiJoin) -> AntiJoin:
     return MemberAntiJoin(test.members.restrict(bounds))
 
 
-def _read_part(work: tuple[ScanPlan, TaskGroup, AggregateReading]) -> PartialResult:
-    common, part, reading = work
-    results = list(_partial_results(Work(replace(common, tasks=part)), reading))
+def _read_part(reading: AggregateReading, work: tuple[int, TaskGroup]) -> PartialResult:
+    number, part = work
+    results = list(_partial_results(Work(replace(reading.plans[number], tasks=part)), reading))
     states = merge_states([state for result in results for state in result.states], reading.measures)
     return PartialResult(states, sum(p.seen for p in results), sum(p.rows for p in results))

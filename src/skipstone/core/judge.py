@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain import Domain
+from skipstone.core.domain.points import BytePoints
 from skipstone.core.domain.spans import ByteSpans, NumberSpans
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, are_equal, is_ascending
 from skipstone.core.ir.nodes import (
@@ -168,6 +169,10 @@ def meets_bytes(facts: ColumnFacts, spans: ByteSpans) -> Array:
     """Per unit, whether ``[lower, upper]`` contains a key in ``spans``; an unknown bound is unlimited."""
     assert isinstance(facts.lower, pa.Array)
     assert isinstance(facts.upper, pa.Array)
+    if spans.__class__ is BytePoints:
+        bounded = np.asarray(facts.upper.is_valid())
+        reached = np.where(bounded, spans.ranks(facts.upper, above=True), len(spans))
+        return np.asarray(spans.ranks(facts.lower.fill_null(b"")) < reached)
     if len(spans) > FEW:
         return _search(facts.lower, facts.upper, spans)
     hits: Array = np.zeros(len(facts), dtype=bool)
@@ -330,7 +335,12 @@ def _leaf(leaf: Leaf, evidence: Evidence, exclusions: Exclusions | None) -> Verd
     facts = evidence.facts(leaf.ref)
     span = leaf.span
     if span is None:
-        true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
+        spans = leaf.true.spans
+        if spans.__class__ is BytePoints and leaf.is_plain:  # not isinstance(): calls are the cost
+            true, false = _judge_points(facts, spans)
+            null = facts.may_null
+        else:
+            true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
     else:
         # A plain leaf with one span of numbers needs neither of the other two sets.
         low, high = span
@@ -343,6 +353,17 @@ def _leaf(leaf: Leaf, evidence: Evidence, exclusions: Exclusions | None) -> Verd
             false = false | facts.may_nan
     excluded = None if exclusions is None else exclusions.get(id(leaf))
     return VerdictBits(true if excluded is None else true & ~excluded, false, null)
+
+
+def _judge_points(facts: ColumnFacts, points: BytePoints) -> tuple[Array, Array]:
+    """Per unit, whether it may have one of many byte strings, and whether it may have another one."""
+    false = facts.may_value
+    single = are_equal(facts.lower, facts.upper).nonzero()[0]
+    if len(single):
+        assert isinstance(facts.lower, pa.Array)
+        false = false.copy()
+        false[single] &= ~points.mask(facts.lower.take(pa.array(single)))
+    return meets_bytes(facts, points) & facts.may_value, false
 
 
 def meets(facts: ColumnFacts, domain: Domain) -> Array:

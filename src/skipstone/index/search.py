@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.domain.points import BytePoints
 from skipstone.core.domain.spans import ByteSpans, NumberSpans
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.nodes import AndNode, Leaf, Node, OrNode
@@ -102,6 +103,8 @@ def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType
     domain = leaf.true
     if leaf.ref.via or leaf.ref.type != type or domain.nulls or domain.nans or domain.spans.is_all:
         return None
+    if isinstance(domain.spans, BytePoints):
+        return None  # so many keys are in many units
     bounds = LevelReader(container, column, "file", type)
     start, reach = bounds.key("start"), bounds.key("reach")
     if bounds.key("order") not in container:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from skipstone.core.domain import DomainTree
-from skipstone.errors import ParseError, PredicateError, SkipstoneError
-from skipstone.predicate.tree import Constant, Expr, Predicate, condition, too_deep
+from skipstone.errors import ParseError, PredicateError, SkipstoneError, UsageError
+from skipstone.predicate.tree import (
+    Column,
+    Constant,
+    Expr,
+    Predicate,
+    condition,
+    conjunction,
+    in_keys,
+    too_deep,
+)
+from skipstone.predicate.values import preview
 
 if TYPE_CHECKING:
-    from skipstone.typing import Dialect, PredicateLike
+    from skipstone.typing import Dialect, PredicateLike, SemiJoinLike
 
 
 def parse(text: str, dialect: Dialect = "spark", tz: str = "UTC") -> Predicate:
@@ -80,6 +91,21 @@ def predicate(value: PredicateLike) -> Predicate:
             "expression, or a list of PySpark data-source filters",
         )
     return converted
+
+
+def with_keys(where: PredicateLike, semi_join: SemiJoinLike, names: Collection[str]) -> Predicate:
+    """The condition ``where``, and that a column has one of the keys; ``names`` are those of the columns."""
+    if not isinstance(semi_join, tuple) or len(semi_join) != 2:
+        raise UsageError("semi_join is not a column and its values", hint='use semi_join=("user_id", values)')
+    column, keys = semi_join
+    if isinstance(column, str):
+        column = Column((column,) if column in names else tuple(column.split(".")))
+    if not isinstance(column, Expr) or isinstance(column, Predicate):
+        raise UsageError(
+            f"semi_join with {preview(column)}", hint="give the name of a column, and its values"
+        )
+    join = in_keys(column, keys)
+    return join if where is None else conjunction((predicate(where), join))
 
 
 def _from_library(value: Any) -> Predicate | None:

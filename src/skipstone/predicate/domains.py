@@ -46,7 +46,7 @@ def from_domain(column: Expr, domain: Domain) -> Predicate:
     if len(values) == 1:
         parts.append(Compare("=", column, Literal(values[0])))
     elif values:
-        parts.append(IsIn(column, pa.array([v.as_py() for v in values], storage_type(domain.type))))
+        parts.append(IsIn(column, pa.array(values, storage_type(domain.type))))
     parts += [_range(column, domain, r) for r in ranges]
     if domain.nans:
         parts.append(IsNan(column))

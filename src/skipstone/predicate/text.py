@@ -89,6 +89,12 @@ def _(expr: tree.IsIn) -> tuple[str, int]:
 
 
 @_render.register
+def _(expr: tree.InKeys) -> tuple[str, int]:
+    count = len(expr.values)
+    return f"{_inside(expr.arg, _TIGHT)} IN ({count:,} {'key' if count == 1 else 'keys'})", _NOT
+
+
+@_render.register
 def _(expr: tree.IsNull) -> tuple[str, int]:
     return f"{_inside(expr.arg, _TIGHT)} IS NULL", _NOT
 

@@ -20,7 +20,7 @@ from typing import Literal as Choice
 import pyarrow as pa
 
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError, require
-from skipstone.predicate.values import preview, structure_key, to_scalar, value_array
+from skipstone.predicate.values import drop_nulls, preview, structure_key, to_scalar, value_array
 
 if TYPE_CHECKING:
     import datafusion
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyspark.sql
 
     from skipstone.core.domain import ColumnDomain
-    from skipstone.typing import Dialect
+    from skipstone.typing import Dialect, KeySetLike
 
 CompareOp = Choice["=", "<>", "<", "<=", ">", ">=", "<=>"]
 MatchKind = Choice["prefix", "suffix", "contains"]
@@ -514,6 +514,17 @@ class IsIn(Predicate):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class InKeys(IsIn):
+    """``arg IN values`` for the keys of a join, which are not NULL, and can be too many to display."""
+
+    identity: object = None
+    """What the values are compared by, since hashing millions takes time."""
+
+    def key(self) -> tuple[object, ...]:
+        return (type(self).__name__, self.arg.key(), self.identity, self.zone)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsNull(Predicate):
     """``arg IS NULL``."""
 
@@ -612,6 +623,12 @@ def col(name: str, *fields: str) -> Column:
         if not isinstance(part, str):
             raise PredicateError(f"{preview(part)} is not a column name", hint="pass a string")
     return Column((name, *fields))
+
+
+def in_keys(arg: Expr, keys: KeySetLike) -> Predicate:
+    """``arg`` equals one of the keys of a join; NULL among them is ignored."""
+    values = drop_nulls(value_array(keys))
+    return InKeys(arg, values, identity=structure_key(values))
 
 
 def lit(value: object, type: pa.DataType | None = None, zone: str = "UTC") -> Expr:

@@ -8,20 +8,23 @@ import functools
 import hashlib
 import pickle
 import types
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import PredicateError, TypeMismatchError, shorten
 
+if TYPE_CHECKING:
+    from skipstone.typing import KeySetLike
 
-def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Array:
+
+def value_array(values: Iterable[object] | KeySetLike) -> pa.Array:
     """Convert the values of an IN list to one Arrow array."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = _as_arrow(values)
     if isinstance(values, pa.Array):
-        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        return values
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise PredicateError(
             f"isin needs a list of values, not {preview(values)}", hint="wrap the value in a list"
@@ -40,6 +43,49 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
     if pa.types.is_timestamp(array.type) and any(map(_has_nanoseconds, items)):
         return pa.array(items, _in_nanoseconds(array.type))
     return array
+
+
+def drop_nulls(values: pa.Array) -> pa.Array:
+    """Drop NULLs; views are copied first, since Arrow can't filter them."""
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.drop_null() if values.null_count else values
+
+
+def _as_arrow(values: Any) -> Any:
+    """Arrays of any library and bitmaps as an Arrow array; other values as they are."""
+    if isinstance(values, pa.ChunkedArray | pa.Array):
+        array = values
+    elif isinstance(values, np.ndarray):
+        array = values.tolist() if values.dtype == object else _converted(pa.array, values)
+    elif type(values).__module__.partition(".")[0] == "pyroaring":
+        array = pa.array(np.asarray(values.to_array()))
+    elif hasattr(values, "__arrow_c_stream__"):
+        array = _converted(pa.chunked_array, values)
+    elif hasattr(values, "__arrow_c_array__"):
+        array = _converted(pa.array, values)
+    else:
+        return values
+    if isinstance(array, pa.ChunkedArray):
+        if pa.types.is_string(array.type) and array.nbytes >= 2**31:
+            array = array.cast(pa.large_string())
+        array = array.combine_chunks()
+    if isinstance(array, pa.Array) and pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if isinstance(array, pa.Array) and pa.types.is_nested(array.type):
+        raise TypeMismatchError(f"values are of type {array.type}", hint="pass one column of the table")
+    return array
+
+
+def _converted(convert: Callable[[Any], Any], values: Any) -> Any:
+    try:
+        return convert(values)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise TypeMismatchError(
+            f"{type(values).__name__} can't be converted to Arrow: {error}", hint="pass one column of values"
+        ) from error
 
 
 def _has_nanoseconds(value: object) -> bool:

@@ -595,11 +595,11 @@ def count_on(plan: ScanPlan, engine: Engine) -> int:
     proven = sum(len(task.proven) for task in plan.tasks if not task.residual)
     parts = split(plan.changed(tasks=open_tasks), engine.parallelism)
     common = shared(plan)
-    return proven + sum(engine.map(_count_part, [(common, part) for part in parts]))
+    # The plan, which can have millions of keys, is sent once for all parts.
+    return proven + sum(engine.map(partial(_count_part, common), parts))
 
 
-def _count_part(work: tuple[ScanPlan, TaskGroup]) -> int:
-    common, part = work
+def _count_part(common: ScanPlan, part: TaskGroup) -> int:
     return count_rows(replace(common, tasks=part))
 
 

@@ -17,6 +17,7 @@ from skipstone.index.index import LakeIndex
 from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.snapshot import FileEntry, Snapshot
+from skipstone.predicate.coerce import with_keys
 from skipstone.prune.survey import Footers, Survey, SurveyPart
 from skipstone.report import PublicNames
 from skipstone.report.units import plural
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         OrderLike,
         PredicateLike,
         QueryLog,
+        SemiJoinLike,
         SnapshotLike,
         StorageOptions,
         StrPath,
@@ -274,6 +276,7 @@ class Lake(PublicNames):
         order_by: OrderLike | None = None,
         snapshot: SnapshotLike | None = None,
         *,
+        semi_join: SemiJoinLike | None = None,
         options: ScanOptions | None = None,
         skipping: bool | None = None,
         index: bool | None = None,
@@ -303,6 +306,9 @@ class Lake(PublicNames):
             order_by: Columns to order by, as in ``["country", "ts desc"]``. Without it and
                 without a limit, rows come by path and position.
             snapshot: A snapshot of a table: an id, a branch, a tag or a time. Directories have no snapshots.
+            semi_join: A column and its values: only rows with one of the values match, as in a semi join.
+                The column is a name or an expression; the values are an Arrow or NumPy array, a pyroaring
+                bitmap or any iterable, and may be millions.
             options: Options to start from.
 
         Returns:
@@ -315,8 +321,12 @@ class Lake(PublicNames):
             [{'event_id': 0, 'country': 'DE'}, {'event_id': 1, 'country': 'FR'}]
             >>> lake.scan(order_by="amount desc", limit=2, threads=1).to_arrow()["amount"].to_pylist()
             [99.9, 99.8]
+            >>> lake.scan("country = 'DE'", semi_join=("event_id", range(0, 100, 10))).count()
+            5
         """
         lake = self._current() if snapshot is None else self.at(snapshot)
+        if semi_join is not None:
+            where = with_keys(where, semi_join, lake.query_schema.names)
         chosen = scan_options(
             options,
             skipping,

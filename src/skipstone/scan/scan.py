@@ -14,6 +14,7 @@ from skipstone.core.filter import fix_clock, settle
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
 from skipstone.errors import UnknownColumnError, UsageError, require
 from skipstone.predicate import predicate as to_predicate
+from skipstone.predicate.tree import IsIn, Predicate
 from skipstone.report import PublicNames, explanation
 from skipstone.report.trace import ScanTrace
 from skipstone.report.units import plural
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 # Rows that a notebook shows, and the most rows and footers that are read to find them.
 _SHOWN, _TESTED, _FOOTERS = 10, 250_000, 5_000
+# Values of lists that take as much of the cache of plans as a usual plan.
+_VALUES = 250_000
 
 
 class Scan(PublicNames):
@@ -102,9 +105,11 @@ class Scan(PublicNames):
         """
 
         def make() -> tuple[ScanPlan, int]:
-            return make_plan(self.lake, self._question()), 1
+            plan = make_plan(self.lake, self._question())
+            return plan, 1 if where is None or where.__class__ is str else _weight(where)
 
         *query, options = self._query
+        where = query[0]
         # Equal options are one object, which a cached plan references: no hashing is needed.
         key = (*query, id(options))
         try:
@@ -461,6 +466,11 @@ class Scan(PublicNames):
 
 
 _CLOCK = re.compile(r"\b(current_|now|curdate|today|localtimestamp)", re.IGNORECASE)
+
+
+def _weight(where: Predicate) -> int:
+    """How much of the cache a plan takes; only long lists of values are large."""
+    return 1 + sum(len(node.values) for node in where.walk() if isinstance(node, IsIn)) // _VALUES
 
 
 def _as_tuple(value: Any, what: str, hint: str) -> Any:

@@ -38,6 +38,8 @@ _DRIVER_FILES: Final = 256
 # Bytes that Spark's reader decodes while page slices bring one byte to the JVM, roughly.
 _READER_FASTER: Final = 3.0
 _REQUESTED: Final = "requested"
+# Spark parses, analyzes and compiles each value of a list.
+_MOST_VALUES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,8 @@ def _(node: tree.Between, schema: pa.Schema, traits: SessionTraits) -> str | Non
 
 @_session_dependence.register(tree.IsIn)
 def _(node: tree.IsIn, schema: pa.Schema, traits: SessionTraits) -> str | None:
+    if len(node.values) > _MOST_VALUES:
+        return f"{plural(len(node.values), 'value')} are too many for a condition in SQL"
     return _session_dependence(node.arg, schema, traits) or _zone_dependence(
         node.arg, node.values.type, node.zone, schema, traits
     )

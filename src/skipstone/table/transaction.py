@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from skipstone.scan.lake import Table
     from skipstone.scan.options import ScanOptions
-    from skipstone.typing import DataLike, KeysLike, MergeAction, OrderLike, PredicateLike
+    from skipstone.typing import DataLike, KeysLike, MergeAction, OrderLike, PredicateLike, SemiJoinLike
 
 NAME: Final = "transaction"
 """What explanations and snapshots call the writes."""
@@ -187,6 +187,7 @@ class Transaction(PublicNames):
         limit: int | None = None,
         order_by: OrderLike | None = None,
         *,
+        semi_join: SemiJoinLike | None = None,
         options: ScanOptions | None = None,
     ) -> Scan:
         """Return a scan of the rows that the transaction sees; later writes don't change it.
@@ -196,10 +197,11 @@ class Transaction(PublicNames):
             columns: Columns of the result: names, fields of structs, and SQL expressions; None for all.
             limit: The maximum number of rows.
             order_by: Columns to order by, as in ``["country", "ts desc"]``.
+            semi_join: A column and its values: only rows with one of the values match.
             options: Options of the scan; [Lake.scan][skipstone.Lake.scan] documents them.
         """
         self._check()
-        return self._current().scan(where, columns, limit, order_by, options=options)
+        return self._current().scan(where, columns, limit, order_by, semi_join=semi_join, options=options)
 
     def get(self, key: KeysLike, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
         """Return the row of a key; None if there is none.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.core.domain.domain import ColumnDomain, ColumnHandle, Domain
@@ -16,6 +18,8 @@ from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchEr
 
 _DOMAIN: Final = {"name", "nulls", "nans", "values", "ranges"}
 _RANGE: Final = {"low", "high", "low_inclusive", "high_inclusive"}
+_DAY: Final = 86_400_000
+_MOMENT: Final = re.compile(r"(-?\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?)?)(Z?)")
 _EXAMPLE: Final = 'write {"columns": [{"name": "id", "values": [7]}]}, as ColumnDomain.to_json() does'
 
 
@@ -75,6 +79,10 @@ def _json_value(type: pa.DataType, key: Key) -> Any:
     scalar = from_key(type, key)
     if _is_counted(scalar.type):
         return scalar.value
+    if pa.types.is_date64(scalar.type) and scalar.value % _DAY:
+        scalar = scalar.cast(pa.timestamp("ms"))  # the end of a range, between two dates
+    elif pa.types.is_timestamp(scalar.type) and scalar.type.tz is not None:
+        scalar = scalar.cast(pa.timestamp(scalar.type.unit, "UTC"))
     if pa.types.is_temporal(scalar.type) or pa.types.is_decimal(scalar.type):
         return scalar.cast(pa.string()).as_py()
     value = scalar.as_py()
@@ -140,11 +148,42 @@ def _range(type: pa.DataType, item: Any) -> Range:
     low, high = Marker.lower_end(type), Marker.upper_end(type)
     if item.get("low") is not None:
         bound = Bound.EXACTLY if item.get("low_inclusive", True) is True else Bound.ABOVE
-        low = Marker.of(type, _value(type, item["low"]), bound)
+        low = _marker(type, item["low"], bound)
     if item.get("high") is not None:
         bound = Bound.EXACTLY if item.get("high_inclusive", True) is True else Bound.BELOW
-        high = Marker.of(type, _value(type, item["high"]), bound)
+        high = _marker(type, item["high"], bound)
     return Range(low, high)
+
+
+def _marker(type: pa.DataType, item: Any, bound: Bound) -> Marker:
+    """The end of a range, which need not be a value of a narrow or fixed-width type."""
+    value, storage = _value(type, item), storage_type(type)
+    if pa.types.is_floating(storage):
+        value = float(value)
+        return Marker(type, value, bound) if value == value else Marker.of(type, value, bound)
+    if pa.types.is_fixed_size_binary(storage):
+        return Marker(type, value, bound)
+    return Marker.of(type, value, bound)
+
+
+def _parsed(type: pa.DataType, text: str) -> pa.Scalar:
+    """A date, a timestamp or a decimal from its text."""
+    try:
+        if not pa.types.is_date64(type):
+            return pa.scalar(text).cast(type)
+    except pa.ArrowInvalid:
+        if pa.types.is_decimal(type):
+            raise
+    # NumPy knows all years, and times between two dates.
+    unit = "D" if pa.types.is_date32(type) else "ms" if pa.types.is_date64(type) else type.unit
+    match = _MOMENT.fullmatch(text)
+    if match is None or bool(match[2]) != (getattr(type, "tz", None) is not None):
+        raise ValueError(text)
+    moment = np.datetime64(match[1])
+    number = moment.astype(f"datetime64[{unit}]")
+    if np.isnat(moment) or number != moment:
+        raise ValueError(text)
+    return pa.scalar(int(number.astype(np.int64)), pa.int32() if unit == "D" else pa.int64()).cast(type)
 
 
 def _value(type: pa.DataType, value: Any) -> Any:
@@ -154,7 +193,7 @@ def _value(type: pa.DataType, value: Any) -> Any:
         if pa.types.is_floating(storage) and value in ("inf", "-inf"):
             return float(value)
         if (pa.types.is_temporal(storage) and not _is_counted(storage)) or pa.types.is_decimal(storage):
-            return pa.scalar(value).cast(storage)
+            return _parsed(storage, value)
         if key_space(type).kind.name == "BYTES":
             return uuid.UUID(value).bytes if type == pa.uuid() and "-" in value else bytes.fromhex(value)
     if value is None or isinstance(value, bool) is not pa.types.is_boolean(storage):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.domain.keys import Kind, array_keys, key_space, storage_type, to_key
+from skipstone.core.domain.keys import Kind, key_space, storage_type, to_key
+from skipstone.core.domain.points import points_of
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of
 from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError
 
@@ -101,10 +102,7 @@ class Domain:
             mask = pc.is_nan(array)
             nans = bool(pc.any(mask).as_py())
             array = array.filter(pc.invert(mask))
-        keys = array_keys(type, array)
-        if isinstance(keys, list):
-            return cls(type, ByteSpans.of_points(space, keys), nulls, nans)
-        return cls(type, NumberSpans.of_points(space, keys), nulls, nans)
+        return cls(type, points_of(type, array), nulls, nans)
 
     # -- queries -----------------------------------------------------------------------------
 

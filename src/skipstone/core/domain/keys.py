@@ -241,7 +241,11 @@ def array_keys(type: pa.DataType, values: pa.Array) -> np.ndarray[Any, Any] | li
 def _decimal_keys(
     storage: pa.DataType, space: KeySpace, values: pa.Array
 ) -> np.ndarray[Any, Any] | list[bytes]:
-    whole = [unscaled(v, storage.scale) or 0 for v in values.to_pylist()]
     if space.kind is Kind.BYTES:
-        return [wide_key(w, space.width) for w in whole]
-    return np.array(whole, dtype=np.int64)
+        return [wide_key(unscaled(v, storage.scale) or 0, space.width) for v in values.to_pylist()]
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    # Keys of at most 18 digits are in the lowest word.
+    words = max(values.type.bit_width // 64, 1)
+    data = np.frombuffer(values.buffers()[1], np.int32 if values.type.bit_width == 32 else np.int64)
+    return data[values.offset * words : (values.offset + len(values)) * words : words].astype(np.int64)

@@ -60,9 +60,7 @@ class NumberSpans:
         """Set of individual keys."""
         floor, ceiling = space.limits
         keys = np.sort(keys[(keys >= floor) & (keys <= ceiling)].astype(space.dtype))
-        # Not np.unique, which hashes integers: ten times slower for millions.
-        keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys
-        return cls(space, *_normalize(space, keys, keys))
+        return cls(space, *_merged(space, keys, keys))
 
     @property
     def is_empty(self) -> bool:
@@ -174,11 +172,18 @@ def _normalize(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array
     if len(lows) <= 1:
         return lows, highs
     order = np.argsort(lows, kind="stable")
-    lows, reach = lows[order], np.maximum.accumulate(highs[order])
-    ceiling = space.limits[1]
+    return _merged(space, lows[order], np.maximum.accumulate(highs[order]))
+
+
+def _merged(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array]:
+    """Merge sorted spans that overlap or are adjacent."""
+    if len(lows) <= 1:
+        return lows, highs
     # There is no key after the ceiling, and nothing can start beyond it.
-    starts = np.flatnonzero((reach[:-1] != ceiling) & (lows[1:] > _after(reach[:-1]))) + 1
-    return lows[np.concatenate(([0], starts))], reach[np.concatenate((starts - 1, [len(lows) - 1]))]
+    starts = np.flatnonzero((highs[:-1] != space.limits[1]) & (lows[1:] > _after(highs[:-1]))) + 1
+    if len(starts) == len(lows) - 1:
+        return lows, highs
+    return lows[np.concatenate(([0], starts))], highs[np.concatenate((starts - 1, [len(lows) - 1]))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,6 +244,8 @@ class ByteSpans:
             return other
         if other.is_all:
             return self
+        if type(other) is not ByteSpans:
+            return other.intersect(self)  # a large set has its own way
         return self.complement().union(other.complement()).complement()
 
     def complement(self) -> ByteSpans:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import Array, binary_keys, bools, numbers, plain, valid_rows
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import PRESENCE, Kind
+from skipstone.core.domain.points import BytePoints, as_binary
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, prefix_end
 from skipstone.core.filter.conditions import TruthMask
 from skipstone.core.ir.nodes import Leaf
@@ -20,7 +21,7 @@ FEW = 8
 _TABLE = 1 << 22
 _TRUE, _FALSE, _NULL = range(3)
 _DICTIONARY = pa.dictionary(pa.int8(), pa.int8()).id
-_POINTS = 1 << 20
+_CACHED = 1 << 14
 
 InSpans = Callable[[pa.Array], Array]
 """Per row, whether its key is in a set; undefined for NULL, False for NaN."""
@@ -36,8 +37,8 @@ def is_exact(leaf: Leaf) -> bool:
 
 def leaf_test(leaf: Leaf) -> Callable[[pa.Array], TruthMask]:
     """Make a function that evaluates an exact leaf on an array of the column."""
-    few = leaf.is_plain and len(leaf.true.spans) <= FEW and not leaf.true.nulls
-    evaluate_values = _evaluate_true_set(leaf.true) if few else _evaluate_two_sets(leaf)
+    simple = leaf.is_plain and not leaf.true.nulls
+    evaluate_values = _evaluate_true_set(leaf.true) if simple else _evaluate_two_sets(leaf)
 
     def evaluate(array: pa.Array) -> TruthMask:
         if array.type.id == _DICTIONARY and 0 < len(array.dictionary) <= len(array):
@@ -141,22 +142,39 @@ def _in_numbers(spans: NumberSpans) -> InSpans:
         low, extent = int(lows[0]), int(highs[-1]) - int(lows[0]) + 1
         if extent <= _TABLE:
             return _in_table(spans, low, extent)
-        widths = highs.astype(np.float64) - lows.astype(np.float64) + 1
-        if widths.sum() <= _POINTS:
-            counts = (highs - lows).astype(np.int64) + 1
-            firsts = np.repeat(np.cumsum(counts) - counts, counts)
-            offsets = (np.arange(counts.sum()) - firsts).astype(dtype)
-            return _in_points(np.repeat(lows, counts) + offsets)
-    elif np.array_equal(lows, highs):
-        return _in_points(lows + 0.0)  # normalizes -0.0, which Arrow's hash table distinguishes
 
     def search(array: pa.Array) -> Array:
-        keys = _keys(array, spans).astype(dtype)
-        at = np.searchsorted(highs, keys, side="left")
-        # NaN sorts above every span, so it is in none.
-        return np.asarray((at < len(highs)) & (lows[np.minimum(at, len(lows) - 1)] <= keys))
+        keys = _keys(array, spans).astype(dtype, copy=False)
+        if not len(keys):
+            return np.zeros(0, dtype=bool)
+        # Rows of a clustered column span a part of the keys. NaN sorts above every span, so it is in none.
+        first = np.searchsorted(highs, np.fmin.reduce(keys), side="left")
+        last = np.searchsorted(lows, np.fmax.reduce(keys), side="right")
+        if first >= last:
+            return np.zeros(len(keys), dtype=bool)
+        return _in_sorted(keys, lows[first:last], highs[first:last])
 
     return search
+
+
+def _in_sorted(keys: Array, lows: Array, highs: Array) -> Array:
+    """Whether keys are in sorted spans."""
+    order = None
+    if len(lows) <= 2 * len(keys) and np.array_equal(lows, highs):
+        # Adding zero makes -0.0 zero, which a hash table distinguishes.
+        members, keys = (pa.array(some + some.dtype.type(0)) for some in (lows, keys))
+        return bools(pc.is_in(keys, members))
+    if len(lows) > _CACHED:
+        # A search for ascending keys finds its way in the CPU cache.
+        order = np.argsort(keys)
+        keys = keys[order]
+    at = np.searchsorted(highs, keys, side="left")
+    inside = (at < len(highs)) & (lows[np.minimum(at, len(lows) - 1)] <= keys)
+    if order is None:
+        return np.asarray(inside)
+    mask = np.empty(len(keys), dtype=bool)
+    mask[order] = inside
+    return mask
 
 
 def _keys(array: pa.Array, spans: NumberSpans) -> Array:
@@ -204,21 +222,12 @@ def _in_table(spans: NumberSpans, low: int, extent: int) -> InSpans:
     return look_up
 
 
-def _in_points(keys: Array) -> InSpans:
-    members = pa.array(keys)
-
-    def look_up(array: pa.Array) -> Array:
-        row_keys = numbers(array).astype(keys.dtype, copy=False)
-        row_keys = row_keys + 0.0 if row_keys.dtype.kind == "f" else row_keys
-        return bools(pc.is_in(pa.array(row_keys), members))
-
-    return look_up
-
-
 # -- bytes -------------------------------------------------------------------------------------
 
 
 def _in_byte_spans(spans: ByteSpans) -> InSpans:
+    if isinstance(spans, BytePoints):
+        return lambda array: spans.mask(as_binary(binary_keys(array)))
     points = spans.points()
     if points is not None and len(points) > 1:
         return lambda array: _in_list(binary_keys(array), points)

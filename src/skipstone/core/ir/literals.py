@@ -35,8 +35,8 @@ from skipstone.core.domain.spans import after_bytes
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import PredicateError, TypeMismatchError
 
-_EXACT_DOUBLE = 2**53
-_EXACT_FLOAT = 2**24
+EXACT_DOUBLE = 2**53
+EXACT_FLOAT = 2**24
 _NANO = 10**9
 _DATE = re.compile(r"\s*(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[ T].*)?\s*$")
 _STAMP = re.compile(
@@ -150,9 +150,9 @@ def _number_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
             return Cuts(None, None)
         if value == -math.inf:
             return Cuts(_clamp(type, -(10**80)), _clamp(type, -(10**80)))
-        if pa.types.is_float32(storage_type(scalar.type)) and abs(value) >= _EXACT_FLOAT:
+        if pa.types.is_float32(storage_type(scalar.type)) and abs(value) >= EXACT_FLOAT:
             raise NotComparable("engines differ in comparing large integers with a float")
-        if scale or abs(value) >= _EXACT_DOUBLE:
+        if scale or abs(value) >= EXACT_DOUBLE:
             return _rounded_cuts(type, value, 10**scale)
     return _integer_cuts(type, Fraction(value) * 10**scale)
 

@@ -9,11 +9,13 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import Array, plain
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import (
     Key,
@@ -25,9 +27,19 @@ from skipstone.core.domain.keys import (
     key_space,
     storage_type,
 )
+from skipstone.core.domain.points import points_of
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, all_keys, no_keys, prefix_end
 from skipstone.core.ir.bind import Binder
-from skipstone.core.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan, string_key
+from skipstone.core.ir.literals import (
+    EXACT_DOUBLE,
+    EXACT_FLOAT,
+    Cuts,
+    NotComparable,
+    cuts,
+    float_readings,
+    is_nan,
+    string_key,
+)
 from skipstone.core.ir.nodes import (
     AndNode,
     ColumnComparison,
@@ -43,9 +55,11 @@ from skipstone.core.ir.nodes import (
     Reason,
     Value,
 )
+from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
+from skipstone.predicate.values import drop_nulls
 
 _MAX_DIAGNOSTICS = 100
 
@@ -357,21 +371,14 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
         return ConstantNode(False)
     if not is_ordered(ref.out):
         raise NotJudgeable(Reason.TYPES, f"type {ref.out} has no order")
-    may, certain = _members(ref.out, _drop_nulls(values), predicate.zone)
+    may, certain = _members(ref.out, drop_nulls(values), predicate.zone)
+    if certain is may and values.null_count == 0:
+        return null_for_null(ref, may, predicate)
     misses = Domain.not_null(ref.out) - certain
     if values.null_count == 0:
         return null_for_null(ref, may, predicate, false=misses)
     # A NULL in the list turns every non-match into NULL.
     return Leaf(ref, may, Domain.none(ref.out), misses | Domain.only_null(ref.out), str(predicate))
-
-
-def _drop_nulls(values: pa.Array) -> pa.Array:
-    """Drop NULLs; views are copied first, since Arrow can't filter them."""
-    if pa.types.is_string_view(values.type):
-        values = values.cast(pa.large_string())
-    elif pa.types.is_binary_view(values.type):
-        values = values.cast(pa.large_binary())
-    return values.drop_null()
 
 
 def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Domain]:
@@ -380,6 +387,14 @@ def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Do
     if key_space(type).kind is not Kind.FLOAT or pa.types.is_floating(list_type):
         exact = _equal(type, values, zone)
         return exact, exact
+    if pa.types.is_integer(list_type):
+        doubles = values.cast(pa.float64(), safe=False)
+        if storage_type(type).bit_width == 64:
+            exact = _equal(type, doubles, zone)
+            return exact, exact
+        narrow = doubles.to_numpy().astype(f"f{storage_type(type).bit_width // 8}")
+        exact, rounded = (_equal(type, some, zone) for some in (doubles, pa.array(narrow.astype("f8"))))
+        return exact | rounded, exact & rounded
     readings = [float_readings(type, scalar) for scalar in values]
     exact, rounded = (
         _equal(type, pa.array([r[at].as_py() for r in readings], pa.float64()), zone) for at in (0, -1)
@@ -395,18 +410,20 @@ def _equal(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
         return Domain.values(type, values)
     if is_binary(list_type) and is_binary(column_type):
         # Compared as bytes: a value of another length is valid, but equals nothing.
-        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(list_type, values)))
-    if pa.types.is_integer(list_type) and pa.types.is_integer(column_type):
-        keys = array_keys(list_type, values)
-        assert isinstance(keys, np.ndarray)
-        space = key_space(type)
-        inside = keys[(keys >= space.low) & (keys <= space.high)]
-        return Domain.of_spans(type, NumberSpans.of_points(space, inside.astype(space.dtype)))
-    if pa.types.is_float64(list_type) and pa.types.is_floating(column_type):
+        return Domain.of_spans(type, points_of(list_type, values))
+    ratio = _ratio(column_type, list_type)
+    if ratio is not None:
+        return Domain.of_spans(type, _rescaled(type, values, ratio))
+    if pa.types.is_floating(list_type) and pa.types.is_floating(column_type):
+        values = plain(values).cast(pa.float64())
         nan = pc.is_nan(values)
         points = values.filter(pc.invert(nan)).to_numpy(zero_copy_only=False)
         spans = NumberSpans.of_points(key_space(type), points)
         return Domain.of_spans(type, spans, nans=bool(pc.any(nan).as_py()))
+    if pa.types.is_floating(list_type) and pa.types.is_integer(column_type):
+        whole = _whole_numbers(values)
+        if whole is not None:
+            return Domain.of_spans(type, NumberSpans.of_points(key_space(type), whole))
     # Values of another type are coerced individually.
     domains = [matching("=", type, Value(scalar, zone)) for scalar in values]
     pairs = [pair for domain in domains for pair in domain.spans.pairs()]
@@ -415,13 +432,51 @@ def _equal(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
     return Domain.of_spans(type, kind.of(space, pairs), nans=any(d.nans for d in domains))  # type: ignore[arg-type]
 
 
+def _ratio(column: pa.DataType, values: pa.DataType) -> Fraction | None:
+    """Keys of the column per key of the values, if equal numbers or times have keys in that ratio."""
+    both = column, values
+    if any(key_space(type).kind is not Kind.INT for type in both):
+        return None
+    if all(pa.types.is_integer(type) or pa.types.is_decimal(type) for type in both):
+        scales = [type.scale if pa.types.is_decimal(type) else 0 for type in both]
+        return Fraction(10) ** (scales[0] - scales[1]) if min(scales) >= 0 else None
+    if all(pa.types.is_timestamp(type) for type in both) and (column.tz is None) == (values.tz is None):
+        return Fraction(UNITS[column.unit], UNITS[values.unit])
+    if all(pa.types.is_date(type) for type in both):
+        days = [DAY * 1_000 if pa.types.is_date32(type) else 1 for type in both]
+        return Fraction(days[1], days[0])
+    return None
+
+
+def _rescaled(type: pa.DataType, values: pa.Array, ratio: Fraction) -> NumberSpans:
+    """The keys of a column that equal one of the values; a value between two keys equals none."""
+    keys, space = array_keys(storage_type(values.type), values), key_space(type)
+    assert isinstance(keys, np.ndarray)
+    up, down = ratio.numerator, ratio.denominator
+    if down > 1:
+        keys = keys[keys % down == 0] // down
+    low, high = -(-space.low // up), space.high // up
+    keys = keys[(keys >= low) & (keys <= high)].astype(space.dtype)
+    return NumberSpans.of_points(space, keys * up if up > 1 else keys)
+
+
+def _whole_numbers(values: pa.Array) -> Array | None:
+    """The whole numbers among floats; None if one is so large that several integers equal it."""
+    exact = EXACT_DOUBLE if pa.types.is_float64(values.type) else EXACT_FLOAT
+    numbers = plain(values).to_numpy(zero_copy_only=False)
+    finite = numbers[np.isfinite(numbers)]
+    if len(finite) and np.abs(finite).max() >= exact:
+        return None
+    return np.asarray(finite[finite == np.floor(finite)].astype(np.int64))
+
+
 def _value_in(predicate: tree.IsIn, value: Value) -> Node:
     if len(predicate.values) == 0:
         return ConstantNode(False)
     if not value.scalar.is_valid:
         return ConstantNode(None)
     type = value.scalar.type
-    domain, _ = _members(type, _drop_nulls(predicate.values), predicate.zone)
+    domain, _ = _members(type, drop_nulls(predicate.values), predicate.zone)
     if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
         return ConstantNode(True)
     return ConstantNode(None if predicate.values.null_count else False)

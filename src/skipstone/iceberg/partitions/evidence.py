@@ -416,8 +416,9 @@ def _leaf_buckets(leaf: Leaf, transform: BucketTransform[Any]) -> Array | None:
     """Sorted buckets of the values for which the leaf is TRUE; None if that can be any bucket."""
     if leaf.ref.via or leaf.true.nulls or leaf.true.nans:
         return None
-    points = leaf.true.spans.points()
-    if points is None or not 0 < len(points) <= _MAX_PER_BUCKET * transform.num_buckets:
+    most = _MAX_PER_BUCKET * transform.num_buckets
+    points = leaf.true.spans.points() if len(leaf.true.spans) <= most else None
+    if points is None or not 0 < len(points) <= most:
         return None
     keys = points.tolist() if isinstance(points, np.ndarray) else points
     if is_text(storage_type(leaf.ref.type)) and any(max(key, default=0) >= 0xF0 for key in keys):
