@@ -41,6 +41,11 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, "BadRequestException", message)
 
 
+def json_text(document: Any) -> str:
+    """The JSON of an answer."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one request, and of the server."""

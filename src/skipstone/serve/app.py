@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from skipstone.errors import UsageError
-from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, names_of
+from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, json_text, names_of
 from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
 from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
 from skipstone.serve.questions import explain, files_to_query, plan
@@ -129,11 +129,10 @@ class Planner:
     async def submit_plan(self, call: Call) -> Answer:
         """Plan a scan; an asynchronous plan has only an id."""
         name = _table(call, "plan")
-        request = read_request(await call.document())
+        request = await call.document(read_request)
 
         def work() -> TablePlan:
-            with self.lakes.table(name) as table:
-                made = plan_table(table, request)
+            made = plan_table(self.lakes.table(name), request, self.limits.page)
             self.metrics.planned(len(made), made.of_files)
             return made
 
@@ -141,8 +140,8 @@ class Planner:
         after = 0.0 if call.prefers_async() else self.limits.submit_after
         if await call.wait(future, self.limits.seconds if after is None else after):
             made = future.result()
-            stored = self.plans.add(call.caller, name, future) if len(made) > self.limits.page else None
-            return await self._completed(call, made, stored)
+            stored = self.plans.add(call.caller, name, future) if made.pages > 1 else None
+            return _completed(made, stored)
         if after is None:
             future.cancel()
             raise call.late()
@@ -152,7 +151,8 @@ class Planner:
 
     async def fetch_plan(self, call: Call) -> Answer:
         """The state of an asynchronous plan, or its first page."""
-        stored = self.plans.get(call.caller, _table(call, "plan"), call.part("plan"))
+        name = _table(call, "plan")
+        stored = self.plans.get(call.caller, name, call.part("plan"))
         if not stored.work.done():
             return Answer({"status": "submitted", "plan-id": stored.id})
         if stored.work.cancelled():
@@ -162,7 +162,13 @@ class Planner:
             assert isinstance(error, Exception)
             refusal, notes = refusal_of(error)
             return Answer({"status": "failed", **refusal.body}, notes=notes)
-        return await self._completed(call, stored.work.result(), stored)
+        made = stored.work.result()
+        if not await call.run(lambda: self._is_of(name, made)):
+            raise Refusal(404, "NoSuchPlanIdException", "plan is of a table that was replaced")
+        return _completed(made, stored)
+
+    def _is_of(self, name: tuple[str, ...], made: TablePlan) -> bool:
+        return self.lakes.load(name).metadata.table_uuid == made.table_uuid
 
     async def cancel_plan(self, call: Call) -> Answer:
         """Forget a plan; work that has begun is finished and dropped."""
@@ -172,7 +178,7 @@ class Planner:
     async def fetch_tasks(self, call: Call) -> Answer:
         """A further page of a plan."""
         name = _table(call, "plan")
-        document = await call.document()
+        document: Any = await call.document()
         token = document.get("plan-task") if isinstance(document, dict) else None
         plan_id, _, page = token.rpartition(".") if isinstance(token, str) else ("", "", "")
         try:
@@ -180,19 +186,16 @@ class Planner:
             made = stored.work.result(timeout=0) if stored.work.done() else None
         except Refusal:
             made = None
-        start = int(page) * self.limits.page if page.isdecimal() and len(page) < 10 else 0
-        if made is None or not 0 < start < len(made):
+        number = int(page) if page.isdecimal() and len(page) < 10 else 0
+        if made is None or not 0 < number < made.pages:
             raise Refusal(404, "NoSuchPlanTaskException", "no such plan task, or no longer")
-        return Answer(await call.run(lambda: made.page(start, start + self.limits.page)))
 
-    async def _completed(self, call: Call, made: TablePlan, stored: StoredPlan | None) -> Answer:
-        page = await call.run(lambda: made.page(0, self.limits.page))
-        body: dict[str, Any] = {"status": "completed", **page}
-        if stored is not None:
-            body["plan-id"] = stored.id
-            pages = range(1, -(-len(made) // self.limits.page))
-            body["plan-tasks"] = [f"{stored.id}.{number}" for number in pages]
-        return Answer(body, notes={"files": len(made), "of_files": made.of_files})
+        def work() -> str:
+            if not self._is_of(name, made):
+                raise Refusal(404, "NoSuchPlanTaskException", "plan task is of a table that was replaced")
+            return made.page(number)
+
+        return Answer(await call.run(work))
 
     # -- the JSON API ------------------------------------------------------------------------
 
@@ -203,7 +206,7 @@ class Planner:
 
     async def answer(self, ask: Callable[..., dict[str, Any]], call: Call) -> Answer:
         """Answer a question about a directory or a table."""
-        document = await call.document()
+        document: Any = await call.document()
         if not isinstance(document, dict):
             raise Refusal(400, "BadRequestException", "body is not a JSON object")
         given = {kind: document.pop(kind) for kind in ("lake", "table") if kind in document}
@@ -211,19 +214,25 @@ class Planner:
             raise Refusal(400, "BadRequestException", "body names neither a lake nor a table, or both")
         call.caller.need("plan", name)
 
-        def work() -> dict[str, Any]:
-            if "lake" in given:
-                opened = self.lakes.directory(name)
-            else:
-                opened = self.lakes.table(tuple(name.split(".")))
-            with opened as lake:
-                return ask(lake, document, self.limits)
+        def work() -> str:
+            open_lake = self.lakes.directory if "lake" in given else self.lakes.named_table
+            return json_text(ask(open_lake(name), document, self.limits))
 
         return Answer(await call.run(work), notes=given)
 
     async def show_metrics(self, _: Call) -> Answer:
         """Metrics for Prometheus."""
         return Answer(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _completed(made: TablePlan, stored: StoredPlan | None) -> Answer:
+    state: dict[str, Any] = {"status": "completed"}
+    if stored is not None:
+        tasks = [f"{stored.id}.{number}" for number in range(1, made.pages)]
+        state |= {"plan-id": stored.id, "plan-tasks": tasks}
+    # The first page is JSON already.
+    body = f"{json_text(state)[:-1]},{made.first[1:]}"
+    return Answer(body, notes={"files": len(made), "of_files": made.of_files})
 
 
 async def _healthy(_: Call) -> Answer:

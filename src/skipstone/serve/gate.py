@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 import traceback
@@ -15,14 +16,15 @@ from typing import Any, TypeAlias, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError
-from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens, bad_request
+from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError, shorten
+from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens, bad_request, json_text
 from skipstone.serve.records import Log, Metrics
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[["Call"], Awaitable["Answer"]]
 
 _BUSY = {"Retry-After": "1"}
+_SMALL = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,20 @@ class Call:
         """Whether the client asks for an asynchronous answer."""
         return "respond-async" in self.request.headers.get("prefer", "").lower()
 
-    async def document(self) -> Any:
-        """The JSON of the body, within the limits."""
+    async def document(self, read: Callable[[Any], T] = lambda document: document) -> T:
+        """What ``read`` makes of the JSON of the body, which is within the limits."""
         body = await self._body()
-        try:
-            document = json.loads(body, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise bad_request(f"body is not valid JSON: {error}") from None
-        self.limits.check_document(document)
-        return document
+
+        def work() -> T:
+            try:
+                document = json.loads(body, parse_constant=_refuse_constant, parse_float=_finite)
+            except (ValueError, RecursionError) as error:
+                raise bad_request(f"body is not valid JSON: {error}") from None
+            self.limits.check_document(document)
+            return read(document)
+
+        # Reading a large body would keep other requests waiting.
+        return work() if len(body) < _SMALL else await self.run(work)
 
     async def _body(self) -> bytes:
         too_large = Refusal(413, "RequestTooLargeException", f"body has more than {self.limits.body:,} bytes")
@@ -200,6 +207,13 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"number is too large: {shorten(text, 80)}")
+    return number
+
+
 def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
     """The answer to a failure, and what the log says of it."""
     if isinstance(error, Refusal):
@@ -219,5 +233,5 @@ def _response(answer: Answer) -> Response:
     if body is None:
         return Response(status_code=answer.status)
     if not isinstance(body, str):
-        body = json.dumps(body, separators=(",", ":"), allow_nan=False)
+        body = json_text(body)
     return Response(body, answer.status, media_type=answer.media_type)
