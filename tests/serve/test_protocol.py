@@ -366,7 +366,7 @@ def test_slow_bodies(warehouse: Path) -> None:
     with serving(warehouse, limits={"body_seconds": 0.2}) as running:
         host, port = running.uri.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=30) as client:
-            head = f"POST {PLAN} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{{"
+            head = f"POST {PLAN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{{"
             client.sendall(head.encode())
             assert client.recv(100).startswith(b"HTTP/1.1 408 ")
 

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -19,6 +20,9 @@ Right: TypeAlias = Literal["read", "plan"]
 
 _RIGHTS: Final = ("read", "plan")
 _CALLERS: Final = 10_000
+
+
+BUSY: Final = {"Retry-After": "1"}
 
 
 class Refusal(Exception):
@@ -52,8 +56,12 @@ class Limits:
 
     body: int = 1 << 20
     """Bytes of a request's body."""
+    header_seconds: float = 10.0
+    """Time to receive the headers, after the connection or the previous answer."""
     body_seconds: float = 10.0
     """Time to receive the body."""
+    send_seconds: float = 30.0
+    """Time in which a client has to read more of an answer."""
     depth: int = 100
     """Levels of a request's JSON, and so of its predicate."""
     items: int = 10_000
@@ -225,6 +233,14 @@ class RateLimit:
         if permits < 1:
             wait = {"Retry-After": str(max(1, round((1 - permits) / self.rate)))}
             raise Refusal(429, "TooManyRequestsException", "caller sends too many requests", wait)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is of this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def names_of(parts: Sequence[str]) -> str:

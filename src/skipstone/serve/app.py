@@ -6,7 +6,6 @@ import json
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -17,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from skipstone.errors import UsageError
-from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, json_text, names_of
+from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, is_loopback, json_text, names_of
 from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
 from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
 from skipstone.serve.questions import explain, files_to_query, plan
@@ -299,9 +298,11 @@ def make_server(
     """
     import uvicorn
 
+    from skipstone.serve.connection import Connection
+
     if catalog is None and not directories:
         raise UsageError("server has nothing to serve", hint="use --catalog or --lake NAME=PATH")
-    if token_file is None and not _is_loopback(host):
+    if token_file is None and not is_loopback(host):
         hint = "use --token-file, or --host 127.0.0.1"
         raise UsageError(f"server without tokens can't listen on {host}", hint=hint)
     if (tls_cert is None) is not (tls_key is None):
@@ -312,8 +313,14 @@ def make_server(
         catalog, directories or {}, chosen, stay_below_root=stay_below_root, storage_options=storage_options
     )
     planner = Planner(lakes, tokens, chosen, log or Log(), RateLimit(chosen.rate))
+
+    class Limited(Connection):
+        limits = chosen
+
     config = uvicorn.Config(
         planner.app(),
+        http=Limited,
+        ws="none",
         host=host,
         port=port,
         ssl_certfile=tls_cert,
@@ -322,7 +329,6 @@ def make_server(
         log_level="error",
         server_header=False,
         lifespan="off",
-        limit_concurrency=chosen.connections,
         timeout_graceful_shutdown=5,
     )
     try:
@@ -330,10 +336,3 @@ def make_server(
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"certificate or key can't be read: {error}", path=tls_cert) from None
     return uvicorn.Server(config)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,18 +12,28 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError, shorten
-from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens, bad_request, json_text
+from skipstone.serve.access import (
+    BUSY,
+    Caller,
+    Limits,
+    RateLimit,
+    Refusal,
+    Tokens,
+    bad_request,
+    is_loopback,
+    json_text,
+)
 from skipstone.serve.records import Log, Metrics
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[["Call"], Awaitable["Answer"]]
 
-_BUSY = {"Retry-After": "1"}
 _SMALL = 16 * 1024
 
 
@@ -49,7 +59,7 @@ class Workers:
         """Start work, or refuse it."""
         with self._lock:
             if self._waiting >= self._limits.queue:
-                raise Refusal(503, "ServiceUnavailableException", "server is busy", _BUSY)
+                raise Refusal(503, "ServiceUnavailableException", "server is busy", BUSY)
             self._waiting += 1
         future = self._pool.submit(work)
         future.add_done_callback(self._finish)
@@ -138,7 +148,7 @@ class Call:
     def late(self) -> Refusal:
         """The refusal of a request that takes too long."""
         message = f"answer took longer than {self.limits.seconds:g} seconds"
-        return Refusal(503, "ServiceUnavailableException", message, _BUSY)
+        return Refusal(503, "ServiceUnavailableException", message, BUSY)
 
 
 @dataclass(slots=True)
@@ -188,6 +198,8 @@ class Gate:
 
     def _admit(self, request: Request, *, public: bool) -> Caller:
         address = "" if request.client is None else request.client.host
+        if not self.tokens.required:
+            _check_origin(request)
         if public:
             caller = Caller("anyone", ())
         else:
@@ -201,6 +213,20 @@ class Gate:
             f"token {caller.name}" if self.tokens.required and not public else f"address {address}"
         )
         return caller
+
+
+def _check_origin(request: Request) -> None:
+    """Without tokens, refuse what pages of other sites can make a browser on this machine send."""
+    host = request.headers.get("host", "localhost")
+    origin = request.headers.get("origin", f"//{host}")
+    try:
+        named = urlsplit(f"//{host}").hostname or ""
+        if is_loopback(named) and urlsplit(origin).netloc == host:
+            return
+    except ValueError:
+        pass
+    message = "server without tokens answers only requests for localhost, and none of other sites"
+    raise Refusal(403, "ForbiddenException", message)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -221,7 +247,7 @@ def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
     if isinstance(error, PredicateError | UsageError):
         return Refusal(400, "BadRequestException", str(error)), {"error": type(error).__name__}
     if isinstance(error, MissingFileError):
-        return Refusal(503, "ServiceUnavailableException", str(error), _BUSY), {"error": "MissingFileError"}
+        return Refusal(503, "ServiceUnavailableException", str(error), BUSY), {"error": "MissingFileError"}
     if isinstance(error, SkipstoneError):
         return Refusal(500, type(error).__name__, str(error)), {"error": type(error).__name__}
     where = "".join(traceback.format_exception(error)[-3:])
