@@ -70,8 +70,8 @@ def write_tokens(path: Path, **rights: dict[str, list[str]]) -> Path:
 class Running:
     """A server that runs."""
 
-    def __init__(self, uri: str, log: io.StringIO) -> None:
-        self.uri, self._log = uri, log
+    def __init__(self, uri: str, log: io.StringIO, server: Any) -> None:
+        self.uri, self._log, self.server = uri, log, server
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -99,7 +99,7 @@ def serving(
     port = server.servers[0].sockets[0].getsockname()[1]
     scheme = "https" if server.config.is_ssl else "http"
     try:
-        yield Running(f"{scheme}://127.0.0.1:{port}", log)
+        yield Running(f"{scheme}://127.0.0.1:{port}", log, server)
     finally:
         server.should_exit = True
         thread.join(30)
