@@ -261,7 +261,6 @@ NAMES = [
     "logs/a.parquet",
     "Logs",
     " logs",
-    "lo\udc80gs",
 ]
 
 

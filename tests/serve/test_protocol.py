@@ -354,11 +354,32 @@ def test_oversize_requests(server: Running) -> None:
         assert client.post(PLAN, json={"filter": allowed}).status_code == 200
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"a": NaN}', b"nope"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"\xff\xfe", b'{"a": NaN}', b'{"a": 1e400}', b'{"a": -1e400}', b"9" * 5_000, b"nope"],
+    ids=lambda body: str(body[:20]),
+)
 def test_malformed_bodies(server: Running, body: bytes) -> None:
     with server.client() as client:
         for path in (PLAN, f"{TABLE}/tasks", "/api/plan"):
             assert "not valid JSON" in error_of(client.post(path, content=body), 400, "BadRequestException")
+
+
+def test_texts_that_are_not_unicode(server: Running) -> None:
+    half = b'"\\ud800"'
+    with server.client() as client:
+        for body in (
+            half,
+            b"{" + half + b": 1}",
+            b'{"lake": "logs", "columns": [' + half + b"]}",
+            b'{"select": [' + half + b"]}",
+            b'{"filter": {"type": "eq", "term": "key", "value": ' + half + b"}}",
+        ):
+            for path in (PLAN, f"{TABLE}/tasks", "/api/plan", "/api/explain", "/api/files-to-query"):
+                answer = client.post(path, content=body)
+                assert "not valid Unicode" in error_of(answer, 400, "BadRequestException")
+        whole = client.post(PLAN, json={"filter": {"type": "eq", "term": "key", "value": "\U0001f4a9"}})
+        assert whole.json()["file-scan-tasks"] == []
 
 
 class Slow(NoopCatalog):
@@ -547,6 +568,9 @@ def test_files_to_query_of_a_table(server: Running) -> None:
         {"lake": "logs", "limit": -1},
         {"lake": "logs", "limit": True},
         {"lake": "logs", "columns": [1]},
+        {"lake": "logs", "columns": 1},
+        {"lake": "logs", "domain": {"none": 1}},
+        {"lake": "logs", "domain": {"columns": [{"name": "id", "ranges": [{"low": 1, "low_inclusive": 1}]}]}},
         {"lake": "logs", "columns": ["nothing"]},
         {"lake": "logs", "tz": "UTC"},
         {"lake": "logs", "where": "id = 1", "dialect": "nothing"},

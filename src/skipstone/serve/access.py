@@ -92,21 +92,31 @@ class Limits:
     """Age at which a directory is listed again."""
 
     def check_document(self, document: Any) -> None:
-        """Refuse JSON that is nested too deeply or has long lists or texts."""
+        """Refuse JSON that is nested too deeply, has long lists or texts, or text that is not Unicode."""
         level = [document]
         for _ in range(self.depth):
             below: list[Any] = []
             for value in level:
-                if isinstance(value, str) and len(value) > self.text:
-                    raise bad_request(f"text in the request has more than {self.text:,} characters")
+                if isinstance(value, str):
+                    self._check_text(value)
                 if isinstance(value, list | dict):
                     if len(value) > self.items:
                         raise bad_request(f"list in the request has more than {self.items:,} members")
-                    below += value if isinstance(value, list) else value.values()
+                    below += value if isinstance(value, list) else [*value, *value.values()]
             if not below:
                 return
             level = below
         raise bad_request(f"request is nested more than {self.depth} levels deep")
+
+    def _check_text(self, text: str) -> None:
+        if len(text) > self.text:
+            raise bad_request(f"text in the request has more than {self.text:,} characters")
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                # JSON can escape half of a character, which no other format can hold.
+                raise bad_request("text in the request is not valid Unicode") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from skipstone.errors import UsageError
 from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, is_loopback, json_text, names_of
 from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
 from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
+from skipstone.serve.openapi import api_document
 from skipstone.serve.questions import explain, files_to_query, plan
 from skipstone.serve.records import Log, Metrics
 from skipstone.serve.tables import TablePlan, plan_table, read_request
@@ -73,6 +74,13 @@ class Planner:
             ("POST", "/api/files-to-query", partial(self.answer, files_to_query)),
             ("GET", "/metrics", self.show_metrics),
         ]
+
+        async def describe(_: Call) -> Answer:
+            """This document."""
+            return Answer(document)
+
+        own.append(("GET", "/api/openapi.json", describe))
+        document = api_document(own, self.limits, tokens=self.gate.tokens.required)
         routes = [self._route(*one) for one in (*own, *protocol)]
         routes.append(self._route("GET", "/health", _healthy, public=True))
         # A failure that no route handles has the protocol's form as well.
