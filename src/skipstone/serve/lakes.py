@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,9 +131,18 @@ class Lakes:
             now = self._clock()
             if opened.lake is None or now - opened.since > self._limits.fresh_seconds:
                 opened.lake, opened.since = make(), now
+                if lake is not None:
+                    _release_memory()
             return opened.lake
         finally:
             opened.lock.release()
+
+
+def _release_memory() -> None:
+    """Return freed memory to the system: glibc keeps what threads have freed, more and more of it."""
+    # Only glibc has the function, and needs it.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # -- plans -------------------------------------------------------------------------------------
