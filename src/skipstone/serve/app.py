@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from skipstone.errors import UsageError
 from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, is_loopback, json_text, names_of
@@ -246,11 +246,15 @@ async def _healthy(_: Call) -> Answer:
     return Answer({"status": "ok"})
 
 
-async def _unrouted(_: Request, error: Exception) -> Response:
+async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = {404: "NoSuchEndpointException", 405: "UnsupportedOperationException"}.get(error.status_code)
     refusal = Refusal(error.status_code, kind or "BadRequestException", "no such endpoint or method")
-    return JSONResponse(refusal.body, error.status_code, headers=error.headers)
+    near = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    allowed = sorted(method for route in near for method in route.methods)
+    return JSONResponse(
+        refusal.body, error.status_code, headers={"Allow": ", ".join(allowed)} if allowed else None
+    )
 
 
 def _namespace(call: Call) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import secrets
 import threading
 import time
@@ -139,7 +140,8 @@ class Lakes:
 
 
 def _release_memory() -> None:
-    """Return freed memory to the system: glibc keeps what threads have freed, more and more of it."""
+    """Free lakes that nothing uses and return their memory, which rarely happens by itself."""
+    gc.collect()
     # Only glibc has the function, and needs it.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
