@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import polars as pl
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
@@ -153,9 +158,14 @@ GONE = [hashlib.md5(b"3-18").hexdigest(), hashlib.md5(b"6-97").hexdigest()]
 
 
 @pytest.fixture(scope="module")
-def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Serves a table with deletes, two partition specs and an older snapshot."""
-    with serving(make_changed(tmp_path_factory.mktemp("serve"), GONE)) as running:
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with deletes, two partition specs and an older snapshot."""
+    return make_changed(tmp_path_factory.mktemp("serve"), GONE)
+
+
+@pytest.fixture(scope="module")
+def changed(history: Path) -> Iterator[Running]:
+    with serving(history) as running:
         yield running
 
 
@@ -210,6 +220,28 @@ def test_tables_that_have_changed(
     assert sorted(keys) == expected
     plans = [one for one in changed.log()[before:] if one["route"].endswith("/plan")]
     assert {(one["files"], one["of_files"]) for one in plans} == {(by_server, FILES)}
+
+
+def test_threads_share_a_table(history: Path) -> None:
+    """Plans that are made at the same time, of a table that was just opened, are those made one by one."""
+    filters: list[dict[str, Any]] = [{"type": "eq", "term": "part", "value": part} for part in range(5)]
+    filters += [{"type": "gt", "term": "v", "value": value} for value in range(3_000, 10_000, 1_000)]
+    filters += [{"type": "eq", "term": "key", "value": key} for key in (KEY, OTHER, *GONE)]
+    filters += [{"type": "is-null", "term": "n"}, {"type": "is-nan", "term": "f"}]
+
+    def plan(client: httpx.Client, filter: dict[str, Any]) -> Any:
+        return client.post("/v1/namespaces/db/tables/changed/plan", json={"filter": filter}).json()
+
+    with serving(history) as running, running.client() as client:
+        expected = [plan(client, one) for one in filters]
+    assert len({len(one["file-scan-tasks"]) for one in expected}) > 3
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with serving(history) as running, running.client() as client, ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(partial(plan, client), filters)] == expected
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_plans_have_pages(warehouse: Path) -> None:
