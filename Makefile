@@ -68,6 +68,7 @@ bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.compaction
 	$(BIN)/python -m benchmarks.keyed_tables
 	$(BIN)/python -m benchmarks.overlay_scans
+	$(BIN)/python -m benchmarks.plan_server
 
 first-hour: setup  ## play a new user's first hour: install, base and with each extra, and run what README and docs show
 	$(BIN)/python scripts/first_hour.py

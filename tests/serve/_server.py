@@ -48,12 +48,43 @@ def make_table(root: Path) -> Path:
     """A warehouse with the table ``db.events`` and its index."""
     warehouse = root / "warehouse"
     catalog = sk.catalog(f"{warehouse}/")
-    sizes = {"page-row-limit": "20", "page-size-bytes": "64", "dict-size-bytes": "1"}
-    properties = {f"write.parquet.{name}": value for name, value in sizes.items()}
-    table = catalog.create_table("db.events", rows_of(0).schema, partition_by=["part"], properties=properties)
+    table = catalog.create_table(
+        "db.events", rows_of(0).schema, partition_by=["part"], properties=_SMALL_PAGES
+    )
     for number in range(FILES):
         table.table.append(rows_of(number))
     catalog.open("db.events").index.build(blooms=["key"], values=True, engine="local")
+    return warehouse
+
+
+_SIZES = {"page-row-limit": "20", "page-size-bytes": "64", "dict-size-bytes": "1"}
+_SMALL_PAGES = {f"write.parquet.{name}": value for name, value in _SIZES.items()}
+
+
+def make_changed(root: Path, deleted: list[str]) -> Path:
+    """A warehouse with the keyed table ``db.changed``: deleted rows, two partition specs, the tag ``before``.
+
+    Its files are those of ``db.events``, half of them under each spec; the tag is older than the deletes.
+    """
+    warehouse = root / "changed"
+    catalog = sk.catalog(f"{warehouse}/")
+    table = catalog.create_table(
+        "db.changed", rows_of(0).schema, key=["key"], partition_by=["part"], properties=_SMALL_PAGES
+    )
+    for number in range(FILES):
+        if number == FILES // 2:
+            with table.table.update_spec() as update:
+                update.remove_field(table.table.spec().fields[0].name)
+        rows = rows_of(number)
+        ends = [f"{end * 31}{number}" for end in "0f"]
+        keys = pa.array([*ends, *rows["key"].to_pylist()[2:]])
+        table.table.append(
+            rows.set_column(0, rows.schema.field(0), keys).cast(table.table.schema().as_arrow())
+        )
+    table.refresh()
+    table.create_tag("before")
+    assert table.delete(keys=deleted).deleted == len(deleted)
+    catalog.open("db.changed").index.build(blooms=["key"], values=True, engine="local")
     return warehouse
 
 
@@ -70,8 +101,8 @@ def write_tokens(path: Path, **rights: dict[str, list[str]]) -> Path:
 class Running:
     """A server that runs."""
 
-    def __init__(self, uri: str, log: io.StringIO) -> None:
-        self.uri, self._log = uri, log
+    def __init__(self, uri: str, log: io.StringIO, server: Any) -> None:
+        self.uri, self._log, self.server = uri, log, server
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -99,7 +130,7 @@ def serving(
     port = server.servers[0].sockets[0].getsockname()[1]
     scheme = "https" if server.config.is_ssl else "http"
     try:
-        yield Running(f"{scheme}://127.0.0.1:{port}", log)
+        yield Running(f"{scheme}://127.0.0.1:{port}", log, server)
     finally:
         server.should_exit = True
         thread.join(30)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import polars as pl
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
@@ -28,7 +33,7 @@ from pyiceberg.expressions import (
 
 import skipstone as sk
 from tests.iceberg._maker import Maker
-from tests.serve._server import FILES, ROWS, Running, make_table, serving
+from tests.serve._server import FILES, ROWS, Running, make_changed, make_table, serving
 
 KEY = hashlib.md5(b"3-17").hexdigest()
 OTHER = hashlib.md5(b"6-99").hexdigest()
@@ -147,6 +152,96 @@ def test_polars_asks_the_server(server: Running, planned: Catalog, monkeypatch: 
     assert query.collect().height == 1
     plans = [one for one in server.log()[before:] if one["route"].endswith("/plan")]
     assert [(one["files"], one["of_files"]) for one in plans] == [(1, FILES)]
+
+
+GONE = [hashlib.md5(b"3-18").hexdigest(), hashlib.md5(b"6-97").hexdigest()]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with deletes, two partition specs and an older snapshot."""
+    return make_changed(tmp_path_factory.mktemp("serve"), GONE)
+
+
+@pytest.fixture(scope="module")
+def changed(history: Path) -> Iterator[Running]:
+    with serving(history) as running:
+        yield running
+
+
+# Files that a client alone plans, and those that are left by the index, now and before the deletes.
+CHANGED: dict[str, tuple[BooleanExpression, pl.Expr, int, int, int, int]] = {
+    "bloom": (EqualTo("key", KEY), pl.col("key") == KEY, FILES, 1, 1, 1),
+    "bloom, deleted": (EqualTo("key", GONE[0]), pl.col("key") == GONE[0], FILES, 1, 0, 1),
+    "bloom, two": (In("key", {KEY, GONE[0]}), pl.col("key").is_in([KEY, GONE[0]]), FILES, 1, 1, 2),
+    "pages": (
+        And(GreaterThanOrEqual("v", 3_550), LessThan("v", 4_000)),
+        pl.col("v").is_between(3_550, 3_999),
+        FILES,
+        FILES - 1,
+        -1,
+        -1,
+    ),
+    "pages of both specs": (
+        And(And(GreaterThanOrEqual("v", 3_550), LessThan("v", 4_000)), EqualTo("part", 3)),
+        pl.col("v").is_between(3_550, 3_999) & (pl.col("part") == 3),
+        2,
+        1,
+        -1,
+        -1,
+    ),
+}
+
+
+@pytest.mark.parametrize("client", ["pyiceberg", "Polars"])
+@pytest.mark.parametrize("tag", [None, "before"], ids=["now", "before"])
+@pytest.mark.parametrize("case", CHANGED)
+def test_tables_that_have_changed(
+    changed: Running, case: str, tag: str | None, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filter, expression, by_client, by_server, rows_now, rows_before = CHANGED[case]
+    alone = load_catalog("alone", type="rest", uri=changed.uri, **{"scan-planning-mode": "client"})
+    planned = load_catalog("planned", type="rest", uri=changed.uri)
+    table = planned.load_table("db.changed")
+    assert len(table.specs()) == 2
+    reference = None if tag is None else table.metadata.refs[tag].snapshot_id
+    others = alone.load_table("db.changed").scan(row_filter=filter, snapshot_id=reference)
+    assert len([*others.plan_files()]) == by_client
+    expected = sorted(others.to_arrow()["key"].to_pylist())
+    rows = rows_now if tag is None else rows_before
+    assert len(expected) == rows or (rows < 0 < len(expected))
+    before = len(changed.log())
+    if client == "pyiceberg":
+        keys = table.scan(row_filter=filter, snapshot_id=reference).to_arrow()["key"].to_pylist()
+    else:
+        monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+        frame = pl.scan_iceberg(table, snapshot_id=reference).filter(expression)
+        keys = frame.select("key").collect()["key"].to_list()
+    assert sorted(keys) == expected
+    plans = [one for one in changed.log()[before:] if one["route"].endswith("/plan")]
+    assert {(one["files"], one["of_files"]) for one in plans} == {(by_server, FILES)}
+
+
+def test_threads_share_a_table(history: Path) -> None:
+    """Plans that are made at the same time, of a table that was just opened, are those made one by one."""
+    filters: list[dict[str, Any]] = [{"type": "eq", "term": "part", "value": part} for part in range(5)]
+    filters += [{"type": "gt", "term": "v", "value": value} for value in range(3_000, 10_000, 1_000)]
+    filters += [{"type": "eq", "term": "key", "value": key} for key in (KEY, OTHER, *GONE)]
+    filters += [{"type": "is-null", "term": "n"}, {"type": "is-nan", "term": "f"}]
+
+    def plan(client: httpx.Client, filter: dict[str, Any]) -> Any:
+        return client.post("/v1/namespaces/db/tables/changed/plan", json={"filter": filter}).json()
+
+    with serving(history) as running, running.client() as client:
+        expected = [plan(client, one) for one in filters]
+    assert len({len(one["file-scan-tasks"]) for one in expected}) > 3
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with serving(history) as running, running.client() as client, ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(partial(plan, client), filters)] == expected
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_plans_have_pages(warehouse: Path) -> None:

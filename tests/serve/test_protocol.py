@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import skipstone as sk
 from skipstone.errors import UsageError
 from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens
 from skipstone.serve.app import make_server
+from skipstone.serve.lakes import Lakes, Plans
 from tests.serve._server import FILES, Running, make_table, serving, write_tokens
 from tests.support.samples import sample
 
@@ -156,6 +157,92 @@ def test_old_plans_are_dropped(warehouse: Path) -> None:
         plans = [client.post(PLAN, json={}).json()["plan-id"] for _ in range(3)]
         assert [client.get(f"{PLAN}/{plan}").status_code for plan in plans] == [404, 200, 200]
         assert "skipstone_open_plans 2\n" in client.get("/metrics").text
+
+
+def test_plans_of_tables_that_are_gone(tmp_path: Path) -> None:
+    """Neither a plan nor its pages outlive their table, even if another one has its name."""
+    catalog = sk.catalog(f"{tmp_path}/home/")
+    address = "/v1/namespaces/db/tables/t"
+    schema = pa.schema({"id": pa.int64()})
+
+    def make() -> None:
+        table = catalog.create_table("db.t", schema)
+        for number in range(3):
+            table.table.append(pa.table({"id": [number]}, schema))
+
+    make()
+    with serving(tmp_path / "home", limits={"page": 2}) as running, running.client() as client:
+        plan = client.post(f"{address}/plan", json={}).json()
+        (task,) = plan["plan-tasks"]
+        fetch = f"{address}/plan/{plan['plan-id']}"
+
+        def answers() -> list[Any]:
+            return [client.get(fetch), client.post(f"{address}/tasks", json={"plan-task": task})]
+
+        assert [one.status_code for one in answers()] == [200, 200]
+        catalog.iceberg.drop_table("db.t")
+        for one in (*answers(), client.post(f"{address}/plan", json={}), client.get(address)):
+            error_of(one, 404, "NoSuchTableException")
+        make()
+        of_plan, of_task = answers()
+        error_of(of_plan, 404, "NoSuchPlanIdException")
+        error_of(of_task, 404, "NoSuchPlanTaskException")
+        assert client.delete(fetch).status_code == 204
+
+
+def test_plans_by_the_path_of_another_table(server: Running, warehouse: Path) -> None:
+    """A plan is found only by the path of its table."""
+    prefer = {"Prefer": "respond-async"}
+    with server.client() as client:
+        plan = client.post(PLAN, json={}, headers=prefer).json()["plan-id"]
+        other = f"/v1/namespaces/db/tables/others/plan/{plan}"
+        error_of(client.get(other), 404, "NoSuchPlanIdException")
+        error_of(client.delete(other), 404, "NoSuchPlanIdException")
+        error_of(client.get(f"/v1/namespaces/other/tables/events/plan/{plan}"), 404, "NoSuchPlanIdException")
+        # It is still there.
+        assert client.delete(f"{PLAN}/{plan}").status_code == 204
+
+
+def test_cancelled_plans(server: Running) -> None:
+    with server.client() as client:
+        plan = client.post(PLAN, json={}, headers={"Prefer": "respond-async"}).json()["plan-id"]
+        assert client.delete(f"{PLAN}/{plan}").status_code == 204
+        error_of(client.get(f"{PLAN}/{plan}"), 404, "NoSuchPlanIdException")
+        error_of(client.delete(f"{PLAN}/{plan}"), 404, "NoSuchPlanIdException")
+        answer = client.post(f"{TABLE}/tasks", json={"plan-task": f"{plan}.1"})
+        error_of(answer, 404, "NoSuchPlanTaskException")
+
+
+def test_expired_plans() -> None:
+    now = [0.0]
+    plans, ana, table = Plans(Limits(plan_seconds=600.0), lambda: now[0]), Caller("ana", ()), ("db", "t")
+    first = plans.add(ana, table, Future())
+    now[0] = 600.0
+    assert plans.get(ana, table, first.id) is first
+    now[0] = 600.1
+    with pytest.raises(Refusal, match="no such plan, or no longer"):
+        plans.get(ana, table, first.id)
+    assert len(plans) == 1
+    # The next plan removes it, and work that has not begun is not started.
+    plans.add(ana, table, Future())
+    assert len(plans) == 1
+    assert first.work.cancelled()
+
+
+def test_other_media_types_and_methods(server: Running) -> None:
+    """Bodies are JSON whatever they are called; other methods are refused in the protocol's form."""
+    with server.client() as client:
+        for name in ("text/plain", "application/x-www-form-urlencoded", ""):
+            answer = client.post(PLAN, content=b"{}", headers={"Content-Type": name})
+            assert answer.status_code == 200
+        for method, path, allowed in (
+            ("PUT", PLAN, "POST"),
+            ("GET", "/api/plan", "POST"),
+            ("POST", TABLE, "GET"),
+        ):
+            answer = client.request(method, path)
+            error_of(answer, 405, "UnsupportedOperationException")
+            assert allowed in answer.headers["allow"]
 
 
 @pytest.mark.parametrize(
@@ -355,20 +442,32 @@ def test_oversize_requests(server: Running) -> None:
         assert client.post(PLAN, json={"filter": allowed}).status_code == 200
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"a": NaN}', b"nope"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"\xff\xfe", b'{"a": NaN}', b'{"a": 1e400}', b'{"a": -1e400}', b"9" * 5_000, b"nope"],
+    ids=lambda body: str(body[:20]),
+)
 def test_malformed_bodies(server: Running, body: bytes) -> None:
     with server.client() as client:
         for path in (PLAN, f"{TABLE}/tasks", "/api/plan"):
             assert "not valid JSON" in error_of(client.post(path, content=body), 400, "BadRequestException")
 
 
-def test_slow_bodies(warehouse: Path) -> None:
-    with serving(warehouse, limits={"body_seconds": 0.2}) as running:
-        host, port = running.uri.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as client:
-            head = f"POST {PLAN} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{{"
-            client.sendall(head.encode())
-            assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+def test_texts_that_are_not_unicode(server: Running) -> None:
+    half = b'"\\ud800"'
+    with server.client() as client:
+        for body in (
+            half,
+            b"{" + half + b": 1}",
+            b'{"lake": "logs", "columns": [' + half + b"]}",
+            b'{"select": [' + half + b"]}",
+            b'{"filter": {"type": "eq", "term": "key", "value": ' + half + b"}}",
+        ):
+            for path in (PLAN, f"{TABLE}/tasks", "/api/plan", "/api/explain", "/api/files-to-query"):
+                answer = client.post(path, content=body)
+                assert "not valid Unicode" in error_of(answer, 400, "BadRequestException")
+        whole = client.post(PLAN, json={"filter": {"type": "eq", "term": "key", "value": "\U0001f4a9"}})
+        assert whole.json()["file-scan-tasks"] == []
 
 
 class Slow(NoopCatalog):
@@ -557,6 +656,9 @@ def test_files_to_query_of_a_table(server: Running) -> None:
         {"lake": "logs", "limit": -1},
         {"lake": "logs", "limit": True},
         {"lake": "logs", "columns": [1]},
+        {"lake": "logs", "columns": 1},
+        {"lake": "logs", "domain": {"none": 1}},
+        {"lake": "logs", "domain": {"columns": [{"name": "id", "ranges": [{"low": 1, "low_inclusive": 1}]}]}},
         {"lake": "logs", "columns": ["nothing"]},
         {"lake": "logs", "tz": "UTC"},
         {"lake": "logs", "where": "id = 1", "dialect": "nothing"},
@@ -586,6 +688,34 @@ def test_a_directory_is_listed_again(tmp_path: Path) -> None:
         assert len(client.post("/api/plan", json={"lake": "lake"}).json()["tasks"]) == 2
         # There is no catalog.
         error_of(client.get("/v1/namespaces"), 404, "NoSuchNamespaceException")
+
+
+def test_lakes_are_shared_while_one_thread_opens_them_again(logs: str) -> None:
+    """A question that takes long keeps no other one waiting, nor does opening a lake again."""
+    now, looks = [0.0], list[threading.Thread]()
+    opening, go_on = threading.Event(), threading.Event()
+
+    def clock() -> float:
+        looks.append(threading.current_thread())
+        # The second look is that of the thread that opens the lake.
+        if looks[-1] is other and looks.count(other) == 2:
+            opening.set()
+            assert go_on.wait(60)
+        return now[0]
+
+    opened: list[Any] = []
+    other = threading.Thread(target=lambda: opened.append(lakes.directory("logs")))
+    lakes = Lakes(None, {"logs": logs}, Limits(fresh_seconds=10.0), clock=clock)
+    first = lakes.directory("logs")
+    assert lakes.directory("logs") is first
+    now[0] = 10.1
+    other.start()
+    assert opening.wait(60)
+    assert lakes.directory("logs") is first
+    go_on.set()
+    other.join()
+    assert opened[0] is not first
+    assert lakes.directory("logs") is opened[0]
 
 
 def test_limits_are_checked_by_level() -> None:

@@ -39,6 +39,7 @@ SAMPLES = {
     # tests/bridge
     "bridges": Sample(60, 1 / 20),
     # tests/serve
+    "server, API": Sample(25, 1 / 10),
     "server, bodies": Sample(20, 1 / 10),
     # tests/compact
     "compactions": Sample(8, 1 / 25),

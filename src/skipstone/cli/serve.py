@@ -73,6 +73,7 @@ def serve(
     Runs until it is interrupted. Requests are logged to standard error, one JSON line each.
     """
     with guarded():
+        import gc
         import os
 
         from skipstone.errors import require
@@ -95,6 +96,9 @@ def serve(
             stay_below_root=not trust_paths,
             storage_options=key_values(source.storage_option) or None,
         )
+        # Garbage collections look only at what is made from now on.
+        gc.collect()
+        gc.freeze()
         scheme = "http" if tls_cert is None else "https"
         typer.echo(f"serving on {scheme}://{host}:{port}", err=True)
         server.run()

@@ -28,6 +28,7 @@ from skipstone.report.trace import DeleteUse, IndexUse, Level, OverlayUse, ScanT
 from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows, choose
 from skipstone.scan.projection import Order, Projection
+from skipstone.store.local import resolve_directories_once
 from skipstone.store.source import ByteRange, drive
 from skipstone.store.store import ListedFile
 
@@ -410,16 +411,18 @@ class _Planner:
             less -= sum(len(found[number][0] & rows) for number, rows in deletions.hidden.items())
             self.deletes = DeleteUse(deletions.files, deletions.applied, less, len(deletions.values))
         tasks = []
-        for number, partition in zip(chosen, self.snapshot.constants(chosen), strict=True):
-            rows, proven = found[number]
-            deleted, anti = deletions.rows.get(number), deletions.values.get(number, ())
-            if deleted is not None:
-                rows, proven = rows - deleted, proven - deleted
-            if rows.is_empty:
-                continue
-            entry = self.snapshot.entries[number]
-            proven = _none(rows.total) if anti else proven
-            tasks.append(Task(self.snapshot.access.path(entry), entry, rows, proven, partition, anti, number))
+        with resolve_directories_once():
+            for number, partition in zip(chosen, self.snapshot.constants(chosen), strict=True):
+                rows, proven = found[number]
+                deleted, anti = deletions.rows.get(number), deletions.values.get(number, ())
+                if deleted is not None:
+                    rows, proven = rows - deleted, proven - deleted
+                if rows.is_empty:
+                    continue
+                entry = self.snapshot.entries[number]
+                proven = _none(rows.total) if anti else proven
+                path = self.snapshot.access.path(entry)
+                tasks.append(Task(path, entry, rows, proven, partition, anti, number))
         return tuple(tasks)
 
     def _index_use(self) -> IndexUse | None:

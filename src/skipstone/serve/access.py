@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -19,6 +20,9 @@ Right: TypeAlias = Literal["read", "plan"]
 
 _RIGHTS: Final = ("read", "plan")
 _CALLERS: Final = 10_000
+
+
+BUSY: Final = {"Retry-After": "1"}
 
 
 class Refusal(Exception):
@@ -41,14 +45,23 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, "BadRequestException", message)
 
 
+def json_text(document: Any) -> str:
+    """The JSON of an answer."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one request, and of the server."""
 
     body: int = 1 << 20
     """Bytes of a request's body."""
+    header_seconds: float = 10.0
+    """Time to receive the headers, after the connection or the previous answer."""
     body_seconds: float = 10.0
     """Time to receive the body."""
+    send_seconds: float = 30.0
+    """Time in which a client has to read more of an answer."""
     depth: int = 100
     """Levels of a request's JSON, and so of its predicate."""
     items: int = 10_000
@@ -79,21 +92,31 @@ class Limits:
     """Age at which a directory is listed again."""
 
     def check_document(self, document: Any) -> None:
-        """Refuse JSON that is nested too deeply or has long lists or texts."""
+        """Refuse JSON that is nested too deeply, has long lists or texts, or text that is not Unicode."""
         level = [document]
         for _ in range(self.depth):
             below: list[Any] = []
             for value in level:
-                if isinstance(value, str) and len(value) > self.text:
-                    raise bad_request(f"text in the request has more than {self.text:,} characters")
+                if isinstance(value, str):
+                    self._check_text(value)
                 if isinstance(value, list | dict):
                     if len(value) > self.items:
                         raise bad_request(f"list in the request has more than {self.items:,} members")
-                    below += value if isinstance(value, list) else value.values()
+                    below += value if isinstance(value, list) else [*value, *value.values()]
             if not below:
                 return
             level = below
         raise bad_request(f"request is nested more than {self.depth} levels deep")
+
+    def _check_text(self, text: str) -> None:
+        if len(text) > self.text:
+            raise bad_request(f"text in the request has more than {self.text:,} characters")
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                # JSON can escape half of a character, which no other format can hold.
+                raise bad_request("text in the request is not valid Unicode") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +243,14 @@ class RateLimit:
         if permits < 1:
             wait = {"Retry-After": str(max(1, round((1 - permits) / self.rate)))}
             raise Refusal(429, "TooManyRequestsException", "caller sends too many requests", wait)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is of this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def names_of(parts: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ import json
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -14,12 +13,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from skipstone.errors import UsageError
-from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, names_of
+from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, is_loopback, json_text, names_of
 from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
 from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
+from skipstone.serve.openapi import api_document
 from skipstone.serve.questions import explain, files_to_query, plan
 from skipstone.serve.records import Log, Metrics
 from skipstone.serve.tables import TablePlan, plan_table, read_request
@@ -74,6 +74,13 @@ class Planner:
             ("POST", "/api/files-to-query", partial(self.answer, files_to_query)),
             ("GET", "/metrics", self.show_metrics),
         ]
+
+        async def describe(_: Call) -> Answer:
+            """This document."""
+            return Answer(document)
+
+        own.append(("GET", "/api/openapi.json", describe))
+        document = api_document(own, self.limits, tokens=self.gate.tokens.required)
         routes = [self._route(*one) for one in (*own, *protocol)]
         routes.append(self._route("GET", "/health", _healthy, public=True))
         # A failure that no route handles has the protocol's form as well.
@@ -129,11 +136,10 @@ class Planner:
     async def submit_plan(self, call: Call) -> Answer:
         """Plan a scan; an asynchronous plan has only an id."""
         name = _table(call, "plan")
-        request = read_request(await call.document())
+        request = await call.document(read_request)
 
         def work() -> TablePlan:
-            with self.lakes.table(name) as table:
-                made = plan_table(table, request)
+            made = plan_table(self.lakes.table(name), request, self.limits.page)
             self.metrics.planned(len(made), made.of_files)
             return made
 
@@ -141,8 +147,8 @@ class Planner:
         after = 0.0 if call.prefers_async() else self.limits.submit_after
         if await call.wait(future, self.limits.seconds if after is None else after):
             made = future.result()
-            stored = self.plans.add(call.caller, name, future) if len(made) > self.limits.page else None
-            return await self._completed(call, made, stored)
+            stored = self.plans.add(call.caller, name, future) if made.pages > 1 else None
+            return _completed(made, stored)
         if after is None:
             future.cancel()
             raise call.late()
@@ -152,7 +158,8 @@ class Planner:
 
     async def fetch_plan(self, call: Call) -> Answer:
         """The state of an asynchronous plan, or its first page."""
-        stored = self.plans.get(call.caller, _table(call, "plan"), call.part("plan"))
+        name = _table(call, "plan")
+        stored = self.plans.get(call.caller, name, call.part("plan"))
         if not stored.work.done():
             return Answer({"status": "submitted", "plan-id": stored.id})
         if stored.work.cancelled():
@@ -162,7 +169,13 @@ class Planner:
             assert isinstance(error, Exception)
             refusal, notes = refusal_of(error)
             return Answer({"status": "failed", **refusal.body}, notes=notes)
-        return await self._completed(call, stored.work.result(), stored)
+        made = stored.work.result()
+        if not await call.run(lambda: self._is_of(name, made)):
+            raise Refusal(404, "NoSuchPlanIdException", "plan is of a table that was replaced")
+        return _completed(made, stored)
+
+    def _is_of(self, name: tuple[str, ...], made: TablePlan) -> bool:
+        return self.lakes.load(name).metadata.table_uuid == made.table_uuid
 
     async def cancel_plan(self, call: Call) -> Answer:
         """Forget a plan; work that has begun is finished and dropped."""
@@ -172,7 +185,7 @@ class Planner:
     async def fetch_tasks(self, call: Call) -> Answer:
         """A further page of a plan."""
         name = _table(call, "plan")
-        document = await call.document()
+        document: Any = await call.document()
         token = document.get("plan-task") if isinstance(document, dict) else None
         plan_id, _, page = token.rpartition(".") if isinstance(token, str) else ("", "", "")
         try:
@@ -180,19 +193,16 @@ class Planner:
             made = stored.work.result(timeout=0) if stored.work.done() else None
         except Refusal:
             made = None
-        start = int(page) * self.limits.page if page.isdecimal() and len(page) < 10 else 0
-        if made is None or not 0 < start < len(made):
+        number = int(page) if page.isdecimal() and len(page) < 10 else 0
+        if made is None or not 0 < number < made.pages:
             raise Refusal(404, "NoSuchPlanTaskException", "no such plan task, or no longer")
-        return Answer(await call.run(lambda: made.page(start, start + self.limits.page)))
 
-    async def _completed(self, call: Call, made: TablePlan, stored: StoredPlan | None) -> Answer:
-        page = await call.run(lambda: made.page(0, self.limits.page))
-        body: dict[str, Any] = {"status": "completed", **page}
-        if stored is not None:
-            body["plan-id"] = stored.id
-            pages = range(1, -(-len(made) // self.limits.page))
-            body["plan-tasks"] = [f"{stored.id}.{number}" for number in pages]
-        return Answer(body, notes={"files": len(made), "of_files": made.of_files})
+        def work() -> str:
+            if not self._is_of(name, made):
+                raise Refusal(404, "NoSuchPlanTaskException", "plan task is of a table that was replaced")
+            return made.page(number)
+
+        return Answer(await call.run(work))
 
     # -- the JSON API ------------------------------------------------------------------------
 
@@ -203,7 +213,7 @@ class Planner:
 
     async def answer(self, ask: Callable[..., dict[str, Any]], call: Call) -> Answer:
         """Answer a question about a directory or a table."""
-        document = await call.document()
+        document: Any = await call.document()
         if not isinstance(document, dict):
             raise Refusal(400, "BadRequestException", "body is not a JSON object")
         given = {kind: document.pop(kind) for kind in ("lake", "table") if kind in document}
@@ -211,13 +221,9 @@ class Planner:
             raise Refusal(400, "BadRequestException", "body names neither a lake nor a table, or both")
         call.caller.need("plan", name)
 
-        def work() -> dict[str, Any]:
-            if "lake" in given:
-                opened = self.lakes.directory(name)
-            else:
-                opened = self.lakes.table(tuple(name.split(".")))
-            with opened as lake:
-                return ask(lake, document, self.limits)
+        def work() -> str:
+            open_lake = self.lakes.directory if "lake" in given else self.lakes.named_table
+            return json_text(ask(open_lake(name), document, self.limits))
 
         return Answer(await call.run(work), notes=given)
 
@@ -226,15 +232,29 @@ class Planner:
         return Answer(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
+def _completed(made: TablePlan, stored: StoredPlan | None) -> Answer:
+    state: dict[str, Any] = {"status": "completed"}
+    if stored is not None:
+        tasks = [f"{stored.id}.{number}" for number in range(1, made.pages)]
+        state |= {"plan-id": stored.id, "plan-tasks": tasks}
+    # The first page is JSON already.
+    body = f"{json_text(state)[:-1]},{made.first[1:]}"
+    return Answer(body, notes={"files": len(made), "of_files": made.of_files})
+
+
 async def _healthy(_: Call) -> Answer:
     return Answer({"status": "ok"})
 
 
-async def _unrouted(_: Request, error: Exception) -> Response:
+async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = {404: "NoSuchEndpointException", 405: "UnsupportedOperationException"}.get(error.status_code)
     refusal = Refusal(error.status_code, kind or "BadRequestException", "no such endpoint or method")
-    return JSONResponse(refusal.body, error.status_code, headers=error.headers)
+    near = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    allowed = sorted(method for route in near for method in route.methods)
+    return JSONResponse(
+        refusal.body, error.status_code, headers={"Allow": ", ".join(allowed)} if allowed else None
+    )
 
 
 def _namespace(call: Call) -> tuple[str, ...]:
@@ -290,9 +310,11 @@ def make_server(
     """
     import uvicorn
 
+    from skipstone.serve.connection import Connection
+
     if catalog is None and not directories:
         raise UsageError("server has nothing to serve", hint="use --catalog or --lake NAME=PATH")
-    if token_file is None and not _is_loopback(host):
+    if token_file is None and not is_loopback(host):
         hint = "use --token-file, or --host 127.0.0.1"
         raise UsageError(f"server without tokens can't listen on {host}", hint=hint)
     if (tls_cert is None) is not (tls_key is None):
@@ -303,8 +325,14 @@ def make_server(
         catalog, directories or {}, chosen, stay_below_root=stay_below_root, storage_options=storage_options
     )
     planner = Planner(lakes, tokens, chosen, log or Log(), RateLimit(chosen.rate))
+
+    class Limited(Connection):
+        limits = chosen
+
     config = uvicorn.Config(
         planner.app(),
+        http=Limited,
+        ws="none",
         host=host,
         port=port,
         ssl_certfile=tls_cert,
@@ -313,7 +341,6 @@ def make_server(
         log_level="error",
         server_header=False,
         lifespan="off",
-        limit_concurrency=chosen.connections,
         timeout_graceful_shutdown=5,
     )
     try:
@@ -321,10 +348,3 @@ def make_server(
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"certificate or key can't be read: {error}", path=tls_cert) from None
     return uvicorn.Server(config)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

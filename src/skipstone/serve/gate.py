@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 import traceback
@@ -11,18 +12,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError
-from skipstone.serve.access import Caller, Limits, RateLimit, Refusal, Tokens, bad_request
+from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError, shorten
+from skipstone.serve.access import (
+    BUSY,
+    Caller,
+    Limits,
+    RateLimit,
+    Refusal,
+    Tokens,
+    bad_request,
+    is_loopback,
+    json_text,
+)
 from skipstone.serve.records import Log, Metrics
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[["Call"], Awaitable["Answer"]]
 
-_BUSY = {"Retry-After": "1"}
+_SMALL = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,7 @@ class Workers:
         """Start work, or refuse it."""
         with self._lock:
             if self._waiting >= self._limits.queue:
-                raise Refusal(503, "ServiceUnavailableException", "server is busy", _BUSY)
+                raise Refusal(503, "ServiceUnavailableException", "server is busy", BUSY)
             self._waiting += 1
         future = self._pool.submit(work)
         future.add_done_callback(self._finish)
@@ -79,15 +91,20 @@ class Call:
         """Whether the client asks for an asynchronous answer."""
         return "respond-async" in self.request.headers.get("prefer", "").lower()
 
-    async def document(self) -> Any:
-        """The JSON of the body, within the limits."""
+    async def document(self, read: Callable[[Any], T] = lambda document: document) -> T:
+        """What ``read`` makes of the JSON of the body, which is within the limits."""
         body = await self._body()
-        try:
-            document = json.loads(body, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise bad_request(f"body is not valid JSON: {error}") from None
-        self.limits.check_document(document)
-        return document
+
+        def work() -> T:
+            try:
+                document = json.loads(body, parse_constant=_refuse_constant, parse_float=_finite)
+            except (ValueError, RecursionError) as error:
+                raise bad_request(f"body is not valid JSON: {error}") from None
+            self.limits.check_document(document)
+            return read(document)
+
+        # Reading a large body would keep other requests waiting.
+        return work() if len(body) < _SMALL else await self.run(work)
 
     async def _body(self) -> bytes:
         too_large = Refusal(413, "RequestTooLargeException", f"body has more than {self.limits.body:,} bytes")
@@ -131,7 +148,7 @@ class Call:
     def late(self) -> Refusal:
         """The refusal of a request that takes too long."""
         message = f"answer took longer than {self.limits.seconds:g} seconds"
-        return Refusal(503, "ServiceUnavailableException", message, _BUSY)
+        return Refusal(503, "ServiceUnavailableException", message, BUSY)
 
 
 @dataclass(slots=True)
@@ -181,6 +198,8 @@ class Gate:
 
     def _admit(self, request: Request, *, public: bool) -> Caller:
         address = "" if request.client is None else request.client.host
+        if not self.tokens.required:
+            _check_origin(request)
         if public:
             caller = Caller("anyone", ())
         else:
@@ -196,8 +215,29 @@ class Gate:
         return caller
 
 
+def _check_origin(request: Request) -> None:
+    """Without tokens, refuse what pages of other sites can make a browser on this machine send."""
+    host = request.headers.get("host", "localhost")
+    origin = request.headers.get("origin", f"//{host}")
+    try:
+        named = urlsplit(f"//{host}").hostname or ""
+        if is_loopback(named) and urlsplit(origin).netloc == host:
+            return
+    except ValueError:
+        pass
+    message = "server without tokens answers only requests for localhost, and none of other sites"
+    raise Refusal(403, "ForbiddenException", message)
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"number is too large: {shorten(text, 80)}")
+    return number
 
 
 def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
@@ -207,7 +247,7 @@ def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
     if isinstance(error, PredicateError | UsageError):
         return Refusal(400, "BadRequestException", str(error)), {"error": type(error).__name__}
     if isinstance(error, MissingFileError):
-        return Refusal(503, "ServiceUnavailableException", str(error), _BUSY), {"error": "MissingFileError"}
+        return Refusal(503, "ServiceUnavailableException", str(error), BUSY), {"error": "MissingFileError"}
     if isinstance(error, SkipstoneError):
         return Refusal(500, type(error).__name__, str(error)), {"error": type(error).__name__}
     where = "".join(traceback.format_exception(error)[-3:])
@@ -219,5 +259,5 @@ def _response(answer: Answer) -> Response:
     if body is None:
         return Response(status_code=answer.status)
     if not isinstance(body, str):
-        body = json.dumps(body, separators=(",", ":"), allow_nan=False)
+        body = json_text(body)
     return Response(body, answer.status, media_type=answer.media_type)

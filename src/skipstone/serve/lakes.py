@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,8 +62,7 @@ class Lakes:
             if not name or not name.replace("_", "").replace("-", "").isalnum():
                 hint = "use letters, digits, - and _, as in events=/data/events"
                 raise UsageError(f"lake name {name!r} is not valid", hint=hint)
-            with self.directory(name):
-                pass  # a lake that can't be opened is an error at the start
+            self.directory(name)  # a lake that can't be opened is an error at the start
 
     @property
     def catalog(self) -> Catalog:
@@ -87,22 +88,24 @@ class Lakes:
         except (NoSuchTableError, NoSuchNamespaceError):
             raise Refusal(404, "NoSuchTableException", f"no such table: {'.'.join(name)}") from None
 
-    @contextmanager
-    def table(self, name: tuple[str, ...]) -> Iterator[Table]:
-        """A table at its current snapshot, for this thread alone."""
+    def table(self, name: tuple[str, ...]) -> Table:
+        """A table at its current snapshot."""
         loaded = self.load(name)
 
         def make() -> Table:
             return Table(loaded, stay_below_root=self._below, storage_options=self._options)
 
         # The key names one version of the table; only its index can change.
-        with self._use((name, loaded.metadata_location), make) as lake:
-            assert isinstance(lake, Table)
-            yield lake
+        lake = self._open((name, loaded.metadata_location), make)
+        assert isinstance(lake, Table)
+        return lake
 
-    @contextmanager
-    def directory(self, name: str) -> Iterator[Lake]:
-        """A directory as it was listed last, for this thread alone."""
+    def named_table(self, name: str) -> Table:
+        """A table by its dotted name."""
+        return self.table(tuple(name.split(".")))
+
+    def directory(self, name: str) -> Lake:
+        """A directory as it was listed last."""
         path = self.directories.get(name)
         if path is None:
             raise Refusal(404, "NoSuchLakeException", f"no such lake: {name}")
@@ -110,22 +113,38 @@ class Lakes:
         def make() -> Lake:
             return Lake(*open_store(path, stay_below_root=self._below, storage_options=self._options))
 
-        with self._use(name, make) as lake:
-            yield lake
+        return self._open(name, make)
 
-    @contextmanager
-    def _use(self, key: Hashable, make: Callable[[], Lake]) -> Iterator[Lake]:
+    def _open(self, key: Hashable, make: Callable[[], Lake]) -> Lake:
+        """A lake that is not too old. Threads share it; while one opens it again, others use the old one."""
         with self._lock:
             opened = self._opened.setdefault(key, _Opened())
             self._opened.move_to_end(key)
             if len(self._opened) > _OPEN:
                 self._opened.popitem(last=False)
-        # One at a time: lakes have caches, and planning holds the interpreter anyway.
-        with opened.lock:
+        lake = opened.lake
+        if lake is not None and self._clock() - opened.since <= self._limits.fresh_seconds:
+            return lake
+        if not opened.lock.acquire(blocking=lake is None):
+            assert lake is not None
+            return lake
+        try:
             now = self._clock()
             if opened.lake is None or now - opened.since > self._limits.fresh_seconds:
                 opened.lake, opened.since = make(), now
-            yield opened.lake
+                if lake is not None:
+                    _release_memory()
+            return opened.lake
+        finally:
+            opened.lock.release()
+
+
+def _release_memory() -> None:
+    """Free lakes that nothing uses and return their memory, which rarely happens by itself."""
+    gc.collect()
+    # Only glibc has the function, and needs it.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # -- plans -------------------------------------------------------------------------------------

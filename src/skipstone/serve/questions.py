@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from skipstone.core.domain.documents import from_document
@@ -14,7 +14,7 @@ from skipstone.scan.lake import Lake
 from skipstone.scan.scan import Scan
 from skipstone.serve.access import Limits, Refusal, bad_request
 
-_SCAN: Final = {
+SCAN: Final = {
     "where": str,
     "dialect": str,
     "tz": str,
@@ -23,6 +23,8 @@ _SCAN: Final = {
     "limit": int,
     "snapshot": int | str,
 }
+"""Members of a question about a scan, with their types."""
+FILES: Final = {"domain": dict, "columns": list}
 
 
 def plan(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def explain(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str
 
 def files_to_query(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """The files and row groups that can hold rows of a domain."""
-    _check(document, {"domain": dict, "columns": list})
+    _check(document, FILES)
     if "domain" not in document:
         raise bad_request("body has no domain")
     domain = from_document(document["domain"], lake.query_schema)
@@ -57,7 +59,7 @@ def files_to_query(lake: Lake, document: Mapping[str, Any], limits: Limits) -> d
 
 
 def _scan(lake: Lake, document: Mapping[str, Any]) -> Scan:
-    _check(document, _SCAN)
+    _check(document, SCAN)
     parts: list[Predicate] = []
     if "where" not in document and not document.keys().isdisjoint(("dialect", "tz")):
         raise bad_request("dialect and tz belong to where")
@@ -80,7 +82,7 @@ def _check(document: Mapping[str, Any], members: Mapping[str, Any]) -> None:
         available = ", ".join(sorted(members))
         raise bad_request(f"body has unknown members: {', '.join(unknown)} (available: {available})")
     for name, value in document.items():
-        strings = name != "columns" or all(isinstance(one, str) for one in value)
+        strings = not isinstance(value, list) or all(isinstance(one, str) for one in value)
         if not isinstance(value, members[name]) or isinstance(value, bool) or not strings:
             raise bad_request(f"{name} has the wrong type")
 
@@ -103,3 +105,11 @@ def _entry(file: FileEntry) -> dict[str, Any]:
 def _too_large(limits: Limits) -> Refusal:
     message = f"answer has more than {limits.files:,} files or ranges of rows; narrow the condition"
     return Refusal(413, "AnswerTooLargeException", message)
+
+
+MEMBERS: Final[Mapping[Callable[..., Any], Mapping[str, Any]]] = {
+    plan: SCAN,
+    explain: SCAN,
+    files_to_query: FILES,
+}
+"""The members that each question accepts beside its lake or table."""

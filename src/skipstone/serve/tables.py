@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,9 +25,10 @@ from skipstone.iceberg.deletes.match import DeleteMatches
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.table import TableSnapshot
 from skipstone.scan.lake import Table, current_table
-from skipstone.serve.access import Refusal, bad_request
+from skipstone.serve.access import Refusal, bad_request, json_text
 from skipstone.serve.filters import Filter, check_columns
 from skipstone.store.absolute import AbsoluteStore
+from skipstone.store.local import resolve_directories_once
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
 
@@ -46,8 +48,21 @@ def read_request(document: Any) -> PlanTableScanRequest:
         raise bad_request(f"request is not a valid plan request: {str(error)[:500]}") from None
 
 
-def plan_table(table: Table, request: PlanTableScanRequest) -> TablePlan:
-    """Plan a scan: files that statistics, bloom filters or pages exclude are left out."""
+def plan_table(table: Table, request: PlanTableScanRequest, size: int) -> TablePlan:
+    """Plan a scan: files that statistics, bloom filters or pages exclude are left out.
+
+    Plans of one table object are cached with their first page of ``size`` files; filters have no clock.
+    """
+
+    def make() -> tuple[TablePlan, int]:
+        made = _plan(table, request, size)
+        return made, 1 + len(made) // 1_000 + len(made.first) // 100_000
+
+    made: TablePlan = table.plans.get_or_make((PlanTableScanRequest, size, request.model_dump_json()), make)
+    return made
+
+
+def _plan(table: Table, request: PlanTableScanRequest, size: int) -> TablePlan:
     chosen, schemas = _pin(table, request)
     sensitive = request.case_sensitive
     check_columns(request.select or (), schemas, case_sensitive=sensitive)
@@ -60,16 +75,13 @@ def plan_table(table: Table, request: PlanTableScanRequest) -> TablePlan:
     else:
         plan = chosen.scan(filter.where, columns=[], case_sensitive=sensitive).plan()
         entries = snapshot.inventory.take(np.array([task.number for task in plan.tasks], dtype=np.int64))
-    _check_below(snapshot, entries.paths)
     whole = np.zeros(len(entries), dtype=bool)
     if filter.certain is not None and len(entries):
         sure = snapshot.plan_files(filter.certain, case_sensitive=sensitive)
         paths = sure.entries.paths.filter(pa.array(sure.whole))
         whole = pc.is_in(entries.paths, value_set=paths).to_numpy(zero_copy_only=False)
     matches = snapshot.match_deletes(entries)
-    if matches is not None:
-        _check_below(snapshot, matches.deletes.paths)
-    return TablePlan(entries, whole, matches, residual, _Partitions(snapshot), len(snapshot.inventory))
+    return TablePlan(entries, whole, matches, residual, _Files(snapshot), size)
 
 
 def _pin(table: Table, request: PlanTableScanRequest) -> tuple[Table, list[Schema]]:
@@ -86,42 +98,48 @@ def _pin(table: Table, request: PlanTableScanRequest) -> tuple[Table, list[Schem
     return current_table(table, request.snapshot_id), [table.iceberg_schema, own.iceberg_schema]
 
 
-def _check_below(snapshot: TableSnapshot, paths: pa.Array) -> None:
-    """Refuse to name a file outside the table's directory, unless the server trusts its tables."""
-    store = snapshot.access.store
-    if not isinstance(store, AbsoluteStore) or store.root is None:
-        return
-    root = store.root
-    plain = pc.and_(
-        pc.starts_with(paths, f"{root.rstrip('/')}/"), pc.invert(pc.match_substring_regex(paths, r"/\.\.?/"))
-    )
-    # Other spellings are checked one by one.
-    for path in paths.filter(pc.invert(plain)).to_pylist():
-        store.check(path)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TablePlan:
-    """The data files of a plan; pages are written when they are requested."""
+    """The data files of a plan; its first page is written at once, others when they are requested."""
 
     entries: Entries
     whole: Array
     """Per file, whether all its rows match by the rules of every client."""
     matches: DeleteMatches | None
     residual: Any
-    partitions: _Partitions
-    of_files: int
-    """Data files of the snapshot."""
+    files: _Files
+    size: int
+    """Files of a page."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def page(self, start: int, stop: int) -> dict[str, Any]:
-        """The scan tasks of some files, and the delete files that they refer to."""
-        units = np.arange(start, min(stop, len(self)))
+    @property
+    def of_files(self) -> int:
+        """Data files of the snapshot."""
+        return len(self.files.snapshot.inventory)
+
+    @property
+    def table_uuid(self) -> uuid.UUID:
+        """The table, which another one of its name can replace."""
+        return self.files.snapshot.metadata.table_uuid
+
+    @property
+    def pages(self) -> int:
+        """Pages with files, the first included."""
+        return -(-len(self) // self.size)
+
+    @cached_property
+    def first(self) -> str:
+        """The first page."""
+        return self.page(0)
+
+    def page(self, number: int) -> str:
+        """The scan tasks of some files, and the delete files that they refer to, as JSON."""
+        units = np.arange(number * self.size, min((number + 1) * self.size, len(self)))
         some = self.entries.take(units)
         references, deletes = self._deletes(units)
-        data = _files(some, self.partitions)
+        data = self.files.write(some)
         for file, row_id in zip(data, some.first_row_ids.tolist(), strict=True):
             if row_id >= 0:
                 file["first-row-id"] = row_id
@@ -131,7 +149,7 @@ class TablePlan:
             if mine:
                 task["delete-file-references"] = mine
             tasks.append(task)
-        return {"file-scan-tasks": tasks, **({"delete-files": deletes} if deletes else {})}
+        return json_text({"file-scan-tasks": tasks, **({"delete-files": deletes} if deletes else {})})
 
     def _deletes(self, units: Array) -> tuple[Sequence[list[int]], list[dict[str, Any]]]:
         """Per file the positions of its delete files in a list, and that list."""
@@ -150,7 +168,7 @@ class TablePlan:
         return references, self._delete_files(matches.deletes.take(used.astype(np.int64)))
 
     def _delete_files(self, some: Entries) -> list[dict[str, Any]]:
-        files = _files(some, self.partitions)
+        files = self.files.write(some)
         named = some.referenced.to_pylist()
         spots = zip(some.content_offsets.tolist(), some.content_sizes.tolist(), strict=True)
         for file, path, (offset, size), ids in zip(files, named, spots, some.equality_ids, strict=True):
@@ -163,40 +181,49 @@ class TablePlan:
         return files
 
 
-def _files(some: Entries, partitions: _Partitions) -> list[dict[str, Any]]:
-    values = [partitions.values(key.spec_id, key.partition) for key in some.keys]
-    columns = (
-        some.specs.tolist(),
-        some.partitions.tolist(),
-        some.contents.tolist(),
-        some.paths.to_pylist(),
-        some.formats.to_pylist(),
-        some.sizes.tolist(),
-        some.rows.tolist(),
-        some.sort_orders.tolist(),
-    )
-    return [
-        {
-            "spec-id": spec,
-            "partition": values[code],
-            "content": _CONTENTS[content],
-            "file-path": path,
-            "file-format": format.lower(),
-            "file-size-in-bytes": size,
-            "record-count": rows,
-            **({"sort-order-id": order} if order >= 0 else {}),
-        }
-        for spec, code, content, path, format, size, rows, order in zip(*columns, strict=True)
-    ]
-
-
 @dataclass(frozen=True, slots=True)
-class _Partitions:
-    """Partition values as JSON."""
+class _Files:
+    """Data and delete files as JSON."""
 
     snapshot: TableSnapshot
 
-    def values(self, spec_id: int, partition: tuple[Any, ...] | None) -> list[Any]:
+    def write(self, some: Entries) -> list[dict[str, Any]]:
+        paths = some.paths.to_pylist()
+        self._check_below(paths)
+        values = [self._values(key.spec_id, key.partition) for key in some.keys]
+        columns = (
+            some.specs.tolist(),
+            some.partitions.tolist(),
+            some.contents.tolist(),
+            paths,
+            some.formats.to_pylist(),
+            some.sizes.tolist(),
+            some.rows.tolist(),
+            some.sort_orders.tolist(),
+        )
+        return [
+            {
+                "spec-id": spec,
+                "partition": values[code],
+                "content": _CONTENTS[content],
+                "file-path": path,
+                "file-format": format.lower(),
+                "file-size-in-bytes": size,
+                "record-count": rows,
+                **({"sort-order-id": order} if order >= 0 else {}),
+            }
+            for spec, code, content, path, format, size, rows, order in zip(*columns, strict=True)
+        ]
+
+    def _check_below(self, paths: Sequence[str]) -> None:
+        """Refuse to name a file outside the table's directory, unless the server trusts its tables."""
+        store = self.snapshot.access.store
+        if isinstance(store, AbsoluteStore) and store.root is not None:
+            with resolve_directories_once():
+                for path in paths:
+                    store.check(path)
+
+    def _values(self, spec_id: int, partition: tuple[Any, ...] | None) -> list[Any]:
         spec = self.snapshot.specs.get(spec_id)
         if spec is None:
             raise SchemaError(

@@ -8,8 +8,9 @@ import re
 import shutil
 import stat
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -369,8 +370,34 @@ def check_change(path: Path, root: str) -> None:
 
 def leads_out(path: str, root: str) -> bool:
     """Whether the real path is neither the root nor below it."""
-    path, root = os.path.realpath(path), os.path.realpath(root)
+    real = _real_directories.get()
+    if real is None:
+        path, root = os.path.realpath(path), os.path.realpath(root)
+    else:
+        path, root = _real_path(path, real), _real_path(f"{root}/.", real)
     return not f"{path}/".startswith(f"{root.rstrip('/')}/")
+
+
+_real_directories: ContextVar[dict[str, str] | None] = ContextVar("_real_directories", default=None)
+
+
+@contextmanager
+def resolve_directories_once() -> Iterator[None]:
+    """Resolve the links of each directory once for all files that are checked, not for each file."""
+    token = _real_directories.set({})
+    try:
+        yield
+    finally:
+        _real_directories.reset(token)
+
+
+def _real_path(path: str, real: dict[str, str]) -> str:
+    folder, _, name = path.rpartition("/")
+    if name in ("", "..") or os.path.islink(path):  # noqa: PTH114  (runs for every file)
+        return os.path.realpath(path)
+    if folder not in real:
+        real[folder] = os.path.realpath(folder or "/")
+    return real[folder] if name == "." else f"{real[folder].rstrip('/')}/{name}"
 
 
 def _outside_error(path: str, root: str) -> ReadError:

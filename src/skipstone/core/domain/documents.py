@@ -32,7 +32,7 @@ def to_document(domain: ColumnDomain) -> dict[str, Any]:
 
 def from_document(document: Any, schema: pa.Schema) -> ColumnDomain:
     """The ColumnDomain of a document; the schema has the types of its columns."""
-    if document == {"none": True}:
+    if isinstance(document, Mapping) and len(document) == 1 and document.get("none") is True:
         return ColumnDomain.none()
     columns = document.get("columns") if isinstance(document, Mapping) and len(document) == 1 else None
     if not isinstance(columns, list):
@@ -145,12 +145,14 @@ def _read(item: Mapping[str, Any], column: ColumnHandle) -> Domain:
 
 def _range(type: pa.DataType, item: Any) -> Range:
     _check(item, _RANGE, "range of a domain")
+    if not all(isinstance(item.get(f"{end}_inclusive", True), bool) for end in ("low", "high")):
+        raise TypeError("low_inclusive and high_inclusive are true or false")
     low, high = Marker.lower_end(type), Marker.upper_end(type)
     if item.get("low") is not None:
-        bound = Bound.EXACTLY if item.get("low_inclusive", True) is True else Bound.ABOVE
+        bound = Bound.EXACTLY if item.get("low_inclusive", True) else Bound.ABOVE
         low = _marker(type, item["low"], bound)
     if item.get("high") is not None:
-        bound = Bound.EXACTLY if item.get("high_inclusive", True) is True else Bound.BELOW
+        bound = Bound.EXACTLY if item.get("high_inclusive", True) else Bound.BELOW
         high = _marker(type, item["high"], bound)
     return Range(low, high)
 
