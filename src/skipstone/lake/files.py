@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024
+_POSITIONS_SHARE = 4
 # A parsed footer takes about thirty times its size, including the facts derived from it.
 _FOOTER_WEIGHT = 30
 # Recorded metadata of a file, with the chunks of a few columns.
@@ -70,6 +71,8 @@ class Files:
         self.cache: Cache[Any, Any] = Cache(memory)
         self.recorded: Callable[[Sequence[ListedFile]], list[ParquetMetadata | None] | None] | None = None
         """Looks up files in an index; None without an index."""
+        self.positions: Cache[Any, Any] = Cache(memory // _POSITIONS_SHARE)
+        """Deleted positions by delete file and data file, which later snapshots of a table share."""
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[ListedFile, RetrySource] = {}
         self._total = IoCounter()
@@ -84,6 +87,7 @@ class Files:
             store, retry=self.retry, memory=self.memory, naming=self.naming, evolution=self.evolution
         )
         files.cache, files._tails, files._total, files._below = self.cache, self._tails, self._total, self
+        files.positions = self.positions
         return files
 
     @property

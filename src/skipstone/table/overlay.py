@@ -22,7 +22,7 @@ from skipstone.core.ir.nodes import Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
 from skipstone.errors import UsageError
-from skipstone.iceberg.writing.target import fit, stored_columns
+from skipstone.iceberg.writing.target import fit_table, stored_columns
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.write.layout import PageLayout
@@ -59,9 +59,7 @@ class MemoryFile:
     def of(cls, table: Table, rows: pa.Table) -> MemoryFile:
         """Convert rows to the columns of a table's snapshot."""
         columns = stored_columns(table.iceberg_schema)
-        if not rows.schema.equals(columns, check_metadata=True):
-            fitted = [fit(batch, columns, table.name) for batch in rows.combine_chunks().to_batches()]
-            rows = pa.Table.from_batches(fitted, columns)
+        rows = fit_table(rows, columns, table.name)
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(sink, **writer_options(_LAYOUT, _PROFILE, columns)) as writer:
             writer.write_table(rows, row_group_size=_LAYOUT.row_group_rows)
