@@ -16,6 +16,8 @@ from skipstone.store.source import ByteRange, IoCounter, TailSource
 from skipstone.store.store import IN_MEMORY, ListedFile, Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from skipstone.lake.conform import Evolution
     from skipstone.parquet.naming import Naming
 
@@ -76,18 +78,22 @@ class Files:
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[ListedFile, RetrySource] = {}
         self._total = IoCounter()
+        self._tables: Mapping[str, pa.Table] = {}
         self._below: Files | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (self.store, self.retry, self.memory, self.naming, self.evolution))
 
-    def over(self, store: Store) -> Files:
-        """These files and those that ``store`` has in memory; caches and counts are shared."""
+    def over(self, store: Store, tables: Mapping[str, pa.Table]) -> Files:
+        """These files and those that ``store`` has in memory; caches and counts are shared.
+
+        ``tables`` are the rows of files in memory by key, which need not be decoded.
+        """
         files = Files(
             store, retry=self.retry, memory=self.memory, naming=self.naming, evolution=self.evolution
         )
         files.cache, files._tails, files._total, files._below = self.cache, self._tails, self._total, self
-        files.positions = self.positions
+        files.positions, files._tables = self.positions, tables
         return files
 
     @property
@@ -117,6 +123,10 @@ class Files:
             if source is new and not in_memory:
                 new.counter.count_in(self._total)
         return source
+
+    def table(self, entry: ListedFile) -> pa.Table | None:
+        """The rows of a file in memory; None for other files, and where only its bytes are known."""
+        return self._tables.get(entry.key) if entry.version == IN_MEMORY else None
 
     def opens(self, entry: ListedFile) -> bool:
         """Whether a file is in the local file system, where other libraries can open it."""

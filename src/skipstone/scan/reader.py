@@ -174,11 +174,29 @@ class FileReader:
         mine = self.columns(wanted)
         if not mine.fields:
             return bare(len(rows))
+        held = self.files.table(self.entry)
+        if held is not None and mine.flat:
+            return self._held(held, group, rows, mine, wanted.schema)
         if self._opens(group, mine) and rows.is_full:
             return self._whole([group], mine, phase)
         if self.route == "pyarrow":
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
         return self._part(group, rows, mine, phase)
+
+    def _held(
+        self, table: pa.Table, group: int, rows: RowSet, mine: FileColumns, schema: pa.Schema
+    ) -> pa.Table:
+        """Some rows of a file in memory; with the lake's schema if it has the same types."""
+        start, columns = int(self.metadata.row_group_starts[group]), [table.column(at) for at in mine.fields]
+        starts, stops = rows.runs()
+        if len(starts) == 1:
+            columns = [one.slice(start + int(starts[0]), int(stops[0] - starts[0])) for one in columns]
+        else:
+            at = pa.array(rows.positions() + start)
+            columns = [one.take(at) for one in columns]
+        if list(mine.names) == schema.names and [one.type for one in columns] == schema.types:
+            return pa.Table.from_arrays(columns, schema=schema)
+        return pa.Table.from_arrays(columns, list(mine.names))
 
     def finish(self, fetched: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """Decode fetched rows into the lake's types."""
@@ -351,7 +369,7 @@ class FileReader:
         for group, leaf in product(groups, mine.leaves):
             column = self.metadata.leaves[leaf]
             at = mine.names.index(column.path[0])
-            alone = FileColumns((mine.fields[at],), (leaf,), (mine.names[at],))
+            alone = FileColumns((mine.fields[at],), (leaf,), (mine.names[at],), mine.flat)
             total = int(self.metadata.row_group_rows[group])
             try:
                 rows = sum(map(len, self._stream(group, alone, _STEP, "rows", use_threads=False)))
@@ -497,6 +515,8 @@ class FileColumns:
     fields: tuple[int, ...]
     leaves: tuple[int, ...]
     names: tuple[str, ...]
+    flat: bool
+    """Whether no column is nested."""
 
 
 def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapping[str, Any]) -> FileColumns:
@@ -522,7 +542,8 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
         names.append(name)
         below = metadata.schema_group.leaves_of(name)
         leaves += {leaf for path in asked[name] for leaf in _leaves_at(below, path)}
-    return FileColumns(tuple(fields), tuple(sorted(leaves)), tuple(names))
+    flat = not any(pa.types.is_nested(schema.field(at).type) for at in fields)
+    return FileColumns(tuple(fields), tuple(sorted(leaves)), tuple(names), flat)
 
 
 def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:
