@@ -125,8 +125,8 @@ class Files:
         return source
 
     def table(self, entry: ListedFile) -> pa.Table | None:
-        """The rows of a file in memory; None for other files, and where only its bytes are known."""
-        return self._tables.get(entry.key) if entry.version == IN_MEMORY else None
+        """The rows of a file in memory; None if only its bytes are known."""
+        return self._tables.get(entry.key)
 
     def opens(self, entry: ListedFile) -> bool:
         """Whether a file is in the local file system, where other libraries can open it."""

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
+from skipstone.parquet.evidence import find_leaf, page_facts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.recorded import RecordedMetadata
@@ -36,12 +38,13 @@ from skipstone.parquet.slice import (
     slice_ranges,
 )
 from skipstone.parquet.slice.columns import bare, cut, taken
+from skipstone.prune.survey import PageFacts
 from skipstone.report.trace import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
 from skipstone.store.source import ByteRange, Source, coalesce, gone_error, stale_error
-from skipstone.store.store import ListedFile
+from skipstone.store.store import IN_MEMORY, ListedFile
 
 _PAGE_WEIGHT = 100
 # Below this size, slicing an indexed file's pages costs less than opening its footer.
@@ -174,9 +177,10 @@ class FileReader:
         mine = self.columns(wanted)
         if not mine.fields:
             return bare(len(rows))
-        held = self.files.table(self.entry)
-        if held is not None and mine.flat:
-            return self._held(held, group, rows, mine, wanted.schema)
+        if self.entry.version == IN_MEMORY and mine.flat:
+            held = self.files.table(self.entry)
+            if held is not None:
+                return self._held(held, group, rows, mine, wanted.schema)
         if self._opens(group, mine) and rows.is_full:
             return self._whole([group], mine, phase)
         if self.route == "pyarrow":
@@ -449,6 +453,29 @@ class FileReader:
                 key = (PageIndex, self.entry, group, leaf)
                 self.files.cache.put(key, index, _PAGE_WEIGHT * len(index))
         return indexes
+
+    def page_facts(self, group: int, ref: ColumnRef) -> PageFacts | None:
+        """The facts of a column's pages; None without a valid column index."""
+        bound = find_leaf(self.metadata, ref)
+        if bound is None:
+            return None
+        first, second = page_index_ranges(self.metadata, group, bound.leaf.index)
+        if first is None or second is None:
+            return None
+        # As planning caches them.
+        key = (PageFacts, self.metadata.identity, group, (ref.path, str(ref.type)))
+        cached: PageFacts | None = self.files.cache.get(key)
+        if cached is not None:
+            return cached
+        self.log.reads("sort keys", [first, second], self.files.source(self.entry), data=False)
+        bounds, offsets = self.files.read(self.entry, [first, second])
+        try:
+            index = parse_page_index(bounds, offsets, self.metadata, group, bound.leaf.index)
+        except BadPageIndex:
+            return None
+        pages = PageFacts(index, page_facts(self.metadata, bound, index))
+        self.files.cache.put(key, pages, _PAGE_WEIGHT * len(index) + len(bounds))
+        return pages
 
     # -- the lake's types --------------------------------------------------------------------
 
