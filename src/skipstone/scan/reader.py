@@ -180,17 +180,15 @@ class FileReader:
         if self.entry.version == IN_MEMORY and mine.flat:
             held = self.files.table(self.entry)
             if held is not None:
-                return self._held(held, group, rows, mine, wanted.schema)
+                return self._held(held, group, rows, mine)
         if self._opens(group, mine) and rows.is_full:
             return self._whole([group], mine, phase)
         if self.route == "pyarrow":
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
         return self._part(group, rows, mine, phase)
 
-    def _held(
-        self, table: pa.Table, group: int, rows: RowSet, mine: FileColumns, schema: pa.Schema
-    ) -> pa.Table:
-        """Some rows of a file in memory; with the lake's schema if it has the same types."""
+    def _held(self, table: pa.Table, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
+        """Some rows of a file in memory."""
         start, columns = int(self.metadata.row_group_starts[group]), [table.column(at) for at in mine.fields]
         starts, stops = rows.runs()
         if len(starts) == 1:
@@ -198,8 +196,6 @@ class FileReader:
         else:
             at = pa.array(rows.positions() + start)
             columns = [one.take(at) for one in columns]
-        if list(mine.names) == schema.names and [one.type for one in columns] == schema.types:
-            return pa.Table.from_arrays(columns, schema=schema)
         return pa.Table.from_arrays(columns, list(mine.names))
 
     def finish(self, fetched: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
