@@ -1,26 +1,26 @@
 """Writes and look-ups by key: ``python -m benchmarks.keyed_tables [--rows N | --large] [--part ...]``.
 
-*Upsert*: 10,000 keys, nine in ten of which exist, in no order, into a table of 1 million rows (``--large``:
-20 million). *Pairs*: 5,000 keys of two columns into 50,000 rows. *Delete*: one row in a hundred, by key.
-*Gets*: 10,000 rows by key, one call each. *Tail*: single rows, one call each, by sync policy and as
-upserts; then scans with 100,000 unflushed rows and without. Every repetition writes other keys; tables grow
-as they do in use, so a table of ours carries the delete files of the repetitions before.
+*Gets*: 10,000 rows by key, one call each. *Upsert*: 10,000 keys, nine in ten of which exist, in no order,
+into a table of 1 million rows (``--large``: 20 million). *Delete*: one row in a hundred, by key, after the
+upserts. *Pairs*: 5,000 keys of two columns into 50,000 rows. *Tail*: single rows, one call each, by sync
+policy and as upserts; then scans with 100,000 unflushed rows and without. Every repetition writes other keys;
+tables grow as they do in use, so a table of ours carries the delete files of the repetitions before.
 
 Peers are pyiceberg's ``upsert`` and ``delete`` and deltalake's ``merge``, which also write open formats, and
 as a ceiling DuckDB's own tables with a primary key; SQLite for look-ups. After the first repetition all
 tables must have the same rows. Bytes are those of files that a write has added, or by which a database file
-has grown. pyiceberg takes minutes for some of these: ``--skip pyiceberg`` leaves it out.
+has grown. pyiceberg takes up to a minute for some of these: ``--skip pyiceberg`` leaves it out.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sqlite3
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -38,7 +38,7 @@ from skipstone.table.tail.wal import SyncPolicy
 
 ROWS, LARGE, QUICK_ROWS = 1_000_000, 20_000_000, 100_000
 UPSERTED, GETS, PAIRS, PAIR_ROWS = 10_000, 10_000, 5_000, 50_000
-PARTS = ("upsert", "pairs", "delete", "gets", "tail")
+PARTS = ("gets", "upsert", "delete", "pairs", "tail")
 TAIL, CALLS = 100_000, 300
 COUNTRIES = ("DE", "FR", "US", "SE", "BR", "IN", "JP", "ZA")
 # pyiceberg turns a list of keys into an expression with a literal for each.
@@ -222,6 +222,24 @@ def _least(times: float, peer: str) -> Target:
     return Target(f"≥ {times:g} × {peer}", times, ratio, least=True)
 
 
+@dataclass(slots=True)
+class Stores:
+    """Tables of all systems, each loaded once and used by one part after the other."""
+
+    folder: Path
+    seed: int
+    made: dict[tuple[type[Store], int, bool], Store] = field(default_factory=dict)
+
+    def of(self, kinds: Sequence[type[Store]], rows: int, *, pairs: bool = False) -> list[Store]:
+        """The tables of some systems with so many rows."""
+        missing = [kind for kind in kinds if (kind, rows, pairs) not in self.made]
+        data = rows_of(np.arange(rows), self.seed, pairs=pairs) if missing else None
+        for kind in missing:
+            folder = self.folder / f"{rows}{'-pairs' if pairs else ''}"
+            self.made[kind, rows, pairs] = kind(folder, data, ["id", "region"] if pairs else ["id"])
+        return [self.made[kind, rows, pairs] for kind in kinds]
+
+
 def _writes(
     name: str,
     stores: Sequence[Store],
@@ -255,14 +273,9 @@ def _writes(
 
 
 def _upserts(
-    folder: Path, rows: int, upserted: int, *, pairs: bool, seed: int, skip: Sequence[str]
-) -> Iterator[Case]:
-    key = ["id", "region"] if pairs else ["id"]
-    data = rows_of(np.arange(rows), seed, pairs=pairs)
-    kinds = [Ours, OursUncompared, *(kind for kind in (PyIceberg, Delta, DuckDb) if kind.name not in skip)]
-    stores = [kind(folder, data, key) for kind in kinds]
-    del data
-    old = upserted * 9 // 10
+    stores: Stores, kinds: Sequence[type[Store]], rows: int, upserted: int, *, pairs: bool = False
+) -> Case:
+    seed, old = stores.seed, upserted * 9 // 10
 
     def batch(number: int) -> pa.Table:
         random = np.random.default_rng((seed, number))
@@ -272,30 +285,33 @@ def _upserts(
 
     what = "two-column keys" if pairs else "keys"
     name = f"upsert {upserted:,} {what} into {rows:,} rows"
-    targets = [_least(*one) for one in ((20, "pyiceberg"), (3, "deltalake")) if one[1] not in skip]
-    yield _writes(name, stores, lambda store, some: store.upsert(some), batch, targets)
+    names = [kind.name for kind in kinds]
+    targets = [_least(*one) for one in ((20, "pyiceberg"), (3, "deltalake")) if one[1] in names]
+    made = stores.of(kinds, rows, pairs=pairs)
+    return _writes(name, made, lambda store, some: store.upsert(some), batch, targets)
 
 
-def _deletes(folder: Path, rows: int, seed: int, skip: Sequence[str]) -> Iterator[Case]:
-    data = rows_of(np.arange(rows), seed, pairs=False)
-    peers = [PyIceberg, Delta, DuckDb] if rows // 100 <= MOST_LITERALS else [Delta, DuckDb]
-    stores = [kind(folder, data, ["id"]) for kind in (Ours, *(one for one in peers if one.name not in skip))]
-    order = np.random.default_rng(seed).permutation(rows)
+def _deletes(stores: Stores, peers: Sequence[type[Store]], rows: int) -> Iterator[Case]:
+    few = rows // 100 <= MOST_LITERALS
+    kinds = [Ours, *(kind for kind in peers if few or kind is not PyIceberg)]
+    order = np.random.default_rng(stores.seed).permutation(rows)
 
     def batch(number: int) -> pa.Table:
         return pa.table({"id": order[number::100]})
 
-    targets = [] if "deltalake" in skip else [_least(3, "deltalake")]
+    targets = [_least(3, "deltalake")] if Delta in kinds else []
     name = f"delete {rows // 100:,} of {rows:,} rows by key"
-    yield _writes(name, stores, lambda store, some: store.delete(some), batch, targets)
+    yield _writes(name, stores.of(kinds, rows), lambda store, some: store.delete(some), batch, targets)
 
 
-def _gets(folder: Path, rows: int, gets: int, seed: int) -> Iterator[Case]:
-    data = rows_of(np.arange(rows), seed, pairs=False)
-    ours, duck = Ours(folder, data, ["id"]), DuckDb(folder, data, ["id"])
+def _gets(stores: Stores, rows: int, gets: int) -> Iterator[Case]:
+    seed = stores.seed
+    ours, duck = stores.of([Ours, DuckDb], rows)
+    assert isinstance(duck, DuckDb)
     table = sk.open("db.t", catalog=ours.folder)
-    lite = sqlite3.connect(folder / "t.sqlite")
+    lite = sqlite3.connect(stores.folder / "t.sqlite")
     lite.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, region TEXT, ts INTEGER, amount REAL, v INTEGER)")
+    data = rows_of(np.arange(rows), seed, pairs=False)
     plain = data.set_column(2, "ts", data["ts"].cast(pa.int64()))
     for part in plain.to_batches(max_chunksize=100_000):
         lite.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", zip(*part.to_pydict().values(), strict=True))
@@ -408,26 +424,45 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     bench = Bench.of("keyed_tables", str(__doc__).splitlines()[0], argv, PACE, options)
     bench.pace = FEW if bench.quick else PACE
-    given, seed, skip = bench.given, bench.seed, bench.given.skip
+    given, seed = bench.given, bench.seed
     rows = given.rows or (LARGE if given.large else QUICK_ROWS if bench.quick else ROWS)
     # Small tables, as tests use them, have proportionally few writes and look-ups.
     upserted, gets = min(UPSERTED, rows // 10), min(GETS // 10 if bench.quick else GETS, rows // 20)
     pairs, pair_rows = min(PAIRS, rows // 10), min(PAIR_ROWS, rows)
     # pyiceberg says that it ignores some options of writers.
     warnings.simplefilter("ignore")
+    ours = [Ours, OursUncompared]
+    peers = [kind for kind in (PyIceberg, Delta, DuckDb) if kind.name not in given.skip]
     with tempfile.TemporaryDirectory(dir=given.data) as root:
-        parts: dict[str, Callable[[Path], Iterator[Case]]] = {
-            "upsert": lambda at: _upserts(at, rows, upserted, pairs=False, seed=seed, skip=skip),
-            "pairs": lambda at: _upserts(at, pair_rows, pairs, pairs=True, seed=seed, skip=skip),
-            "delete": lambda at: _deletes(at, rows, seed, skip),
-            "gets": lambda at: _gets(at, rows, gets, seed),
-            "tail": lambda at: _tail(at, rows, seed),
+        stores = Stores(Path(root), seed)
+        parts: dict[str, Callable[[], Iterator[Case]]] = {
+            "gets": lambda: _gets(stores, rows, gets),
+            "upsert": lambda: iter([_upserts(stores, [*ours, *peers], rows, upserted)]),
+            "delete": lambda: _deletes(stores, peers, rows),
+            "pairs": lambda: iter([_upserts(stores, [*ours, *peers], pair_rows, pairs, pairs=True)]),
+            "tail": lambda: _tail(stores.folder / "tail", rows, seed),
         }
-        for name in given.part:
-            folder = Path(root) / name
-            bench.section(name, parts[name](folder), "per get" if name == "gets" else None)
-            shutil.rmtree(folder, ignore_errors=True)
+        for name in PARTS:
+            if name in given.part:
+                found = bench.section(name, parts[name](), "per get" if name == "gets" else None)
+                _print_ratios(bench, found)
     bench.finish()
+
+
+def _print_ratios(bench: Bench, results: Sequence[CaseResult]) -> None:
+    """How many times as long as Skipstone each other system takes."""
+    for result in results:
+        mine = result.contenders.get(OURS)
+        others = [one for one in result.contenders.items() if not one[0].startswith(OURS)]
+        for name, other in others if mine is not None else ():
+            assert mine is not None
+            wall, cpu = (
+                f"{b / a:,.2f} ×" if a and b else "-"
+                for a, b in ((mine.ms, other.ms), (mine.cpu_ms, other.cpu_ms))
+            )
+            bench.console.print(
+                f"{result.case.name}: {name} takes {wall} the time and {cpu} the CPU time of {OURS}"
+            )
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ SAMPLES = {
     "partition filters": Sample(60, 1 / 10),
     "reasons": Sample(16, 1 / 500),
     "round trips": Sample(30, 1 / 100),
+    "sorted rows": Sample(7, 1 / 50),
     "SQL": Sample(60, 1 / 50),
     "statistics": Sample(16, 1 / 500),
     "verify": Sample(12, 1 / 800),

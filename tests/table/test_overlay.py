@@ -14,6 +14,7 @@ import pytest
 import skipstone as sk
 from skipstone.errors import UsageError
 from skipstone.table.overlay import Layer, MemoryFile, OverlayTable, overlay
+from tests.support.calls import calls
 
 ROWS = 4_000
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("name", pa.string())])
@@ -105,6 +106,34 @@ def test_rows_in_memory_cost_no_requests(changed: Make) -> None:
     assert (made.io - before).requests == 0
     assert made.scan("k = 7 and v >= 0").to_arrow().num_rows == 1
     assert (made.io - before).requests == 1
+
+
+def test_rows_in_memory_are_not_decoded(table: sk.Table, changed: Make) -> None:
+    made = changed([5], rows(range(ROWS, ROWS + 20_000)))
+    alone, both = (lake.scan().execute() for lake in (table, made))
+    assert (alone.to_arrow().num_rows, both.to_arrow().num_rows) == (ROWS, ROWS + 20_000 - 1)
+    (own,), (joined,) = alone.trace.run.phases, both.trace.run.phases
+    assert joined.rows == own.rows + 20_000 - 1
+    assert 0 < joined.bytes <= own.bytes
+    # After pickling, only their bytes are known.
+    sent = pickle.loads(pickle.dumps(made))
+    assert sent.scan("v >= 3999").to_arrow().equals(made.scan("v >= 3999").to_arrow())
+    assert sent.scan("v >= 3999").count() == 20_001
+
+
+def test_keys_that_are_not_in_memory_end_at_a_bloom_filter(tmp_path: Path) -> None:
+    table = sk.catalog(tmp_path).create_table("db.t", SCHEMA, key="k")
+    table.append(rows(range(0, 2 * ROWS, 2)))
+    made = overlay(table, {}, rows([1, *range(ROWS, 5 * ROWS, 3), 10 * ROWS]))
+    for scan in (made.scan("k = 5000"), made.scan("k = 5000 and v = 5000")):
+        levels = {level.name: (level.units, level.kept) for level in scan.trace().levels}
+        assert (levels["row groups"], levels["bloom filters"]) == ((2, 2), (2, 1))
+        assert scan.to_arrow()["k"].to_pylist() == [5_000]
+    assert made.scan("k = 4003").to_arrow()["k"].to_pylist() == [4_003]
+    assert made.scan("k in (4003, 5000)").count() == 2
+    assert table.scan("k = 5000").count() == 1
+    few, more = (calls(lake.scan("k = 5006").to_arrow) for lake in (table, made))
+    assert few < more < 1.6 * few
 
 
 def test_cached_aggregates_are_void_only_where_rows_are_hidden(changed: Make) -> None:

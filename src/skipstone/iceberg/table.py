@@ -165,11 +165,17 @@ class TableSnapshot:
         check_metadata(table.metadata, self.name)
         # The catalog can vend new credentials.
         options = options_of(table, self._origin.storage_options)
-        return TableSnapshot(table.metadata, replace(self._origin, table=table), options, self._reference)
+        origin = replace(self._origin, table=table)
+        return self._sharing(TableSnapshot(table.metadata, origin, options, self._reference))
 
     def at(self, snapshot: SnapshotLike) -> TableSnapshot:
         """The table as it was at another snapshot."""
-        return TableSnapshot(self.metadata, self._origin, self._options, snapshot)
+        return self._sharing(TableSnapshot(self.metadata, self._origin, self._options, snapshot))
+
+    def _sharing(self, other: TableSnapshot) -> TableSnapshot:
+        """Another snapshot, which knows what was read of delete files: these never change."""
+        other.access.positions = self.access.positions
+        return other
 
     def with_metadata(self, metadata: TableMetadata) -> TableSnapshot:
         """The current snapshot according to other metadata of the same table."""

@@ -40,6 +40,16 @@ def conform(table: pa.Table, schema: pa.Schema, *, path: str, evolution: Evoluti
         return table
     if not len(schema):
         return table.select([])  # a table built from no columns would lose its row count
+    own = table.schema
+    if own.types == schema.types and own.names == schema.names:
+        columns = table.columns
+        # A list and no generator: this is done for every page that is read.
+        if not [
+            column
+            for column, field in zip(columns, schema, strict=True)
+            if column.null_count and not field.nullable
+        ]:
+            return pa.Table.from_arrays(columns, schema=schema)
     columns = [
         _conform_column(table, position, field, path, evolution)
         for field, position in zip(schema, _positions(table.schema, schema, path), strict=True)

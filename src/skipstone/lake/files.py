@@ -16,11 +16,14 @@ from skipstone.store.source import ByteRange, IoCounter, TailSource
 from skipstone.store.store import IN_MEMORY, ListedFile, Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from skipstone.lake.conform import Evolution
     from skipstone.parquet.naming import Naming
 
 CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024
+_POSITIONS_SHARE = 4
 # A parsed footer takes about thirty times its size, including the facts derived from it.
 _FOOTER_WEIGHT = 30
 # Recorded metadata of a file, with the chunks of a few columns.
@@ -70,20 +73,27 @@ class Files:
         self.cache: Cache[Any, Any] = Cache(memory)
         self.recorded: Callable[[Sequence[ListedFile]], list[ParquetMetadata | None] | None] | None = None
         """Looks up files in an index; None without an index."""
+        self.positions: Cache[Any, Any] = Cache(memory // _POSITIONS_SHARE)
+        """Deleted positions by delete file and data file, which later snapshots of a table share."""
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[ListedFile, RetrySource] = {}
         self._total = IoCounter()
+        self._tables: Mapping[str, pa.Table] = {}
         self._below: Files | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (self.store, self.retry, self.memory, self.naming, self.evolution))
 
-    def over(self, store: Store) -> Files:
-        """These files and those that ``store`` has in memory; caches and counts are shared."""
+    def over(self, store: Store, tables: Mapping[str, pa.Table]) -> Files:
+        """These files and those that ``store`` has in memory; caches and counts are shared.
+
+        ``tables`` are the rows of files in memory by key, which need not be decoded.
+        """
         files = Files(
             store, retry=self.retry, memory=self.memory, naming=self.naming, evolution=self.evolution
         )
         files.cache, files._tails, files._total, files._below = self.cache, self._tails, self._total, self
+        files.positions, files._tables = self.positions, tables
         return files
 
     @property
@@ -113,6 +123,10 @@ class Files:
             if source is new and not in_memory:
                 new.counter.count_in(self._total)
         return source
+
+    def table(self, entry: ListedFile) -> pa.Table | None:
+        """The rows of a file in memory; None if only its bytes are known."""
+        return self._tables.get(entry.key)
 
     def opens(self, entry: ListedFile) -> bool:
         """Whether a file is in the local file system, where other libraries can open it."""

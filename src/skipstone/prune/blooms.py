@@ -121,6 +121,8 @@ def useful_units(node: Node, evidence: Evidence, units: Array, best: Exclusions)
     """The units that would be dropped if every probe in ``best`` were negative."""
     if not best or not len(units):
         return units[:0]
+    if isinstance(node, Leaf) and id(node) in best:
+        return units[best[id(node)][units]]
     cleared = {leaf: absent[units] for leaf, absent in best.items()}
     return units[~judge(node, evidence.take(units), cleared).bits.true]
 

@@ -244,21 +244,21 @@ def _unordered(work: Work) -> Generator[pa.Table]:
         # The first few pieces are small: they may reach the limit.
         bundles = ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
         for pieces in islice(bundles, _TRIED):
-            yield from _each(work.tables(pieces))
+            yield from each(work.tables(pieces))
     else:
         bundles = work.bundles()
     threads = plan.hints.threads
     if threads <= 1:
         for pieces in bundles:
-            yield from _each(work.tables(pieces))
+            yield from each(work.tables(pieces))
         return
     results = stream(work.tables, bundles, threads=threads, weigh=work.weigh, budget=plan.options.memory)
     with closing(results):  # type: ignore[type-var]
         for tables in results:
-            yield from _each(tables)
+            yield from each(tables)
 
 
-def _each(tables: pa.Table | Generator[pa.Table]) -> Iterable[pa.Table]:
+def each(tables: pa.Table | Generator[pa.Table]) -> Iterable[pa.Table]:
     """One table, or the tables of a piece that is decoded as it is consumed."""
     return (tables,) if isinstance(tables, pa.Table) else tables
 

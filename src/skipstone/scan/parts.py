@@ -192,7 +192,7 @@ def cut_task(
         weight = estimate(metadata, group, leaves) * size // rows.total
         parts = max(-(-weight * _SHARES // memory), 1)
         done = sure if counts is None else counts.item(group) == size
-        if (parts > 1 or growth is not None) and _has_pages(metadata, group, leaves):
+        if (parts > 1 or growth is not None) and has_pages(metadata, group, leaves):
             most = -(-size // parts)
             for part in _split(rows, most) if growth is None else growth.split(rows, most):
                 yield Piece(number, group, part, done, weight * len(part) // size)
@@ -238,7 +238,7 @@ def _follows(held: Piece, piece: Piece, memory: int) -> bool:
     )
 
 
-def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:
+def has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:
     """Whether a part of the row group can be decoded by itself."""
     return all(
         page_index_ranges(metadata, group, leaf)[1] is not None

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
+from skipstone.parquet.evidence import find_leaf, page_facts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.recorded import RecordedMetadata
@@ -36,12 +38,13 @@ from skipstone.parquet.slice import (
     slice_ranges,
 )
 from skipstone.parquet.slice.columns import bare, cut, taken
+from skipstone.prune.survey import PageFacts
 from skipstone.report.trace import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
 from skipstone.store.source import ByteRange, Source, coalesce, gone_error, stale_error
-from skipstone.store.store import ListedFile
+from skipstone.store.store import IN_MEMORY, ListedFile
 
 _PAGE_WEIGHT = 100
 # Below this size, slicing an indexed file's pages costs less than opening its footer.
@@ -174,11 +177,26 @@ class FileReader:
         mine = self.columns(wanted)
         if not mine.fields:
             return bare(len(rows))
+        if self.entry.version == IN_MEMORY and mine.flat:
+            held = self.files.table(self.entry)
+            if held is not None:
+                return self._held(held, group, rows, mine)
         if self._opens(group, mine) and rows.is_full:
             return self._whole([group], mine, phase)
         if self.route == "pyarrow":
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
         return self._part(group, rows, mine, phase)
+
+    def _held(self, table: pa.Table, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
+        """Some rows of a file in memory."""
+        start, columns = int(self.metadata.row_group_starts[group]), [table.column(at) for at in mine.fields]
+        starts, stops = rows.runs()
+        if len(starts) == 1:
+            columns = [one.slice(start + int(starts[0]), int(stops[0] - starts[0])) for one in columns]
+        else:
+            at = pa.array(rows.positions() + start)
+            columns = [one.take(at) for one in columns]
+        return pa.Table.from_arrays(columns, list(mine.names))
 
     def finish(self, fetched: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """Decode fetched rows into the lake's types."""
@@ -351,7 +369,7 @@ class FileReader:
         for group, leaf in product(groups, mine.leaves):
             column = self.metadata.leaves[leaf]
             at = mine.names.index(column.path[0])
-            alone = FileColumns((mine.fields[at],), (leaf,), (mine.names[at],))
+            alone = FileColumns((mine.fields[at],), (leaf,), (mine.names[at],), mine.flat)
             total = int(self.metadata.row_group_rows[group])
             try:
                 rows = sum(map(len, self._stream(group, alone, _STEP, "rows", use_threads=False)))
@@ -432,6 +450,29 @@ class FileReader:
                 self.files.cache.put(key, index, _PAGE_WEIGHT * len(index))
         return indexes
 
+    def page_facts(self, group: int, ref: ColumnRef) -> PageFacts | None:
+        """The facts of a column's pages; None without a valid column index."""
+        bound = find_leaf(self.metadata, ref)
+        if bound is None:
+            return None
+        first, second = page_index_ranges(self.metadata, group, bound.leaf.index)
+        if first is None or second is None:
+            return None
+        # As planning caches them.
+        key = (PageFacts, self.metadata.identity, group, (ref.path, str(ref.type)))
+        cached: PageFacts | None = self.files.cache.get(key)
+        if cached is not None:
+            return cached
+        self.log.reads("sort keys", [first, second], self.files.source(self.entry), data=False)
+        bounds, offsets = self.files.read(self.entry, [first, second])
+        try:
+            index = parse_page_index(bounds, offsets, self.metadata, group, bound.leaf.index)
+        except BadPageIndex:
+            return None
+        pages = PageFacts(index, page_facts(self.metadata, bound, index))
+        self.files.cache.put(key, pages, _PAGE_WEIGHT * len(index) + len(bounds))
+        return pages
+
     # -- the lake's types --------------------------------------------------------------------
 
     def to_lake_schema(self, table: pa.Table, wanted: Projection) -> pa.Table:
@@ -497,6 +538,8 @@ class FileColumns:
     fields: tuple[int, ...]
     leaves: tuple[int, ...]
     names: tuple[str, ...]
+    flat: bool
+    """Whether no column is nested."""
 
 
 def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapping[str, Any]) -> FileColumns:
@@ -522,7 +565,8 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
         names.append(name)
         below = metadata.schema_group.leaves_of(name)
         leaves += {leaf for path in asked[name] for leaf in _leaves_at(below, path)}
-    return FileColumns(tuple(fields), tuple(sorted(leaves)), tuple(names))
+    flat = not any(pa.types.is_nested(schema.field(at).type) for at in fields)
+    return FileColumns(tuple(fields), tuple(sorted(leaves)), tuple(names), flat)
 
 
 def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:

@@ -1,21 +1,24 @@
-"""ORDER BY, with or without a limit.
+"""ORDER BY: a merge of units in the order of their bounds, which ends when a limit is reached.
 
-With a limit, units are visited by the bounds of the first sort key, best first, and dropped once none of
-their rows can be among the first. Only sort keys and predicate columns are read to find those rows; their
-other columns are read last.
+Only sort keys and predicate columns are read to find the next rows; their other columns are read last.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cmp_to_key
+from heapq import heappop, heappush
+from itertools import count, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skipstone.core.domain.keys import Kind, key_space, to_key
+from skipstone.core.arrays import binary_keys, bools, numbers, plain
+from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.bind import Binder
@@ -25,25 +28,33 @@ from skipstone.engine.jobs import gather
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.slice.columns import take
 from skipstone.scan.execute import Work
-from skipstone.scan.parts import Piece
+from skipstone.scan.parts import Piece, has_pages
 from skipstone.scan.projection import Order, Projection, column_at, sort_positions
-from skipstone.scan.reader import joined
+from skipstone.scan.reader import filtered, joined
 
 _WIDEST = 16
 _LOCATION = ("skipstone task", "skipstone group", "skipstone row")
+_FIRST_RUN = 2_048
+_LONGEST_RUN = 65_536
+# With a limit, rows that are read ahead are cut if they are this many times as many.
+_MORE_THAN_NEEDED = 4
+# More units are read at a time if less than one in so many rows is next.
+_FEW_READY = 8
 
 
 def sorted_rows(work: Work) -> Generator[pa.Table]:
-    """The plan's rows in sort order, in batches."""
+    """The plan's rows in sort order, in batches; without a limit the first batch comes early."""
     plan = work.plan
-    keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
-    keyed = KeyReader(work, keys)
-    best = _top(keyed, plan.limit) if plan.limit is not None else _all(keyed)
-    if best is None or not best.num_rows:
-        return
-    step = plan.options.batch_rows
-    for start in range(0, best.num_rows, step):
-        yield keyed.payload(best.slice(start, step))
+    keyed = KeyReader(work, Projection.of(plan.schemas.read, [term.path for term in plan.order]))
+    least = plan.options.batch_rows if plan.limit is not None else 1
+    held: list[pa.Table] = []
+    for rows in _merged(keyed):
+        held.append(rows)
+        if sum(map(len, held)) >= least:
+            yield from keyed.batches(joined(held))
+            held, least = [], plan.options.batch_rows
+    if held:
+        yield from keyed.batches(joined(held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,12 @@ class KeyReader:
             table = table.append_column(name, pa.array(values, pa.int64()))
         return table
 
+    def batches(self, chosen: pa.Table) -> Generator[pa.Table]:
+        """The projected columns of the chosen rows, in batches."""
+        step = self.work.plan.options.batch_rows
+        for start in range(0, len(chosen), step):
+            yield self.payload(chosen.slice(start, step))
+
     def payload(self, chosen: pa.Table) -> pa.Table:
         """The projected columns of the chosen rows, in their order."""
         tasks, groups, rows = (np.asarray(chosen.column(name)) for name in _LOCATION)
@@ -90,44 +107,182 @@ class KeyReader:
         return take(joined(tables), back)
 
 
-def _all(keyed: KeyReader) -> pa.Table | None:
-    plan = keyed.work.plan
-    pieces = list(keyed.work.pieces(keyed.keys))
-    tables = gather(keyed.read, pieces, threads=plan.hints.threads)
-    if not tables:
-        return None
-    every = joined(tables)
-    return take(every, sort_positions(every, plan.order))
+# -- the merge ---------------------------------------------------------------------------------
 
 
-def _top(keyed: KeyReader, limit: int) -> pa.Table | None:
-    """The first ``limit`` rows, visiting units by their bounds."""
+def _merged(keyed: KeyReader) -> Generator[pa.Table]:
+    """Keys and locations of the plan's rows in sort order, in parts.
+
+    Units are read in the order of the best key that a row of theirs can have. Rows that precede the best key
+    of all units that are left are next. So little is held of sorted files, whatever their number; if units
+    overlap, all that do are held.
+    """
     plan = keyed.work.plan
-    threads = plan.hints.threads
-    ranked = rank(keyed.work, list(keyed.work.pieces(keyed.keys)))
-    threshold = Threshold(plan.order[0], limit)
-    best: pa.Table | None = None
+    left, threads, term = plan.limit, plan.hints.threads, plan.order[0]
+    queue = UnitQueue.of(keyed)
+    waiting: list[tuple[Key, pa.Table]] = []
+    """Rows that were read, and a key that none of them precedes."""
     width = threads
-    while ranked and (wave := _wave(ranked, threshold, width)):
-        # The first waves set the threshold; if it drops few units, the rest must be read anyway.
-        width = min(width * 2, threads * _WIDEST)
-        tables = gather(keyed.read, wave, threads=threads)
-        rows = joined([*([best] if best is not None else []), *tables])
-        # By location first, so that path and position break ties, regardless of the order of units.
-        rows = take(rows, np.lexsort([np.asarray(rows.column(name)) for name in reversed(_LOCATION)]))
-        best = take(rows, sort_positions(rows, plan.order, limit))
-        threshold.update(best)
-    return best
+    while wave := queue.pop(width):
+        tables = gather(keyed.read, [piece for _, piece in wave], threads=threads)
+        waiting += [(best, rows) for (best, _), rows in zip(wave, tables, strict=True)]
+        ready, waiting = _divided(waiting, queue.best, term)
+        count, more = (sum(map(len, some)) for some in (ready, [rows for _, rows in waiting]))
+        # If most rows must wait, many units overlap.
+        width = threads if count * _FEW_READY > more else min(width * 2, threads * _WIDEST)
+        if count:
+            yield _in_order(ready, plan.order, left)
+        if left is not None:
+            if count >= left:
+                return
+            left -= count
+            if queue.best is not None and more > max(_MORE_THAN_NEEDED * left, _LONGEST_RUN):
+                best, _ = min(waiting, key=lambda one: sort_key(one[0], term))
+                waiting = [(best, _in_order([rows for _, rows in waiting], plan.order, left))]
 
 
-def _wave(ranked: list[RankedPiece], threshold: Threshold, width: int) -> list[Piece]:
-    """The next units that can improve on the threshold."""
-    wave: list[Piece] = []
-    while ranked and len(wave) < width:
-        unit = ranked.pop(0)
-        if threshold.beaten_by(unit):
-            wave.append(unit.piece)
-    return wave
+def _divided(
+    waiting: Sequence[tuple[Key, pa.Table]], mark: Key | None, term: Order
+) -> tuple[list[pa.Table], list[tuple[Key, pa.Table]]]:
+    """The rows that certainly precede a key, or all rows if there is none, and the others."""
+    if mark is None:
+        return [rows for _, rows in waiting], []
+    ready, left = [], []
+    for best, rows in waiting:
+        if compare(best, mark, term.descending) >= 0 and best.value is not None:
+            left.append((best, rows))
+            continue
+        mask = preceding(column_at(rows, term.path), mark, term)
+        ready.append(filtered(rows, mask))
+        if not mask.all():
+            left.append((mark, filtered(rows, ~mask)))
+    return ready, left
+
+
+def preceding(column: pa.ChunkedArray, mark: Key, term: Order) -> Array:
+    """Mask of the values that precede a key."""
+    ranks, space = _ranks(term), key_space(column.type)
+    array = plain(column.combine_chunks())
+    missing = bools(array.is_null())
+    rank = np.where(missing, ranks["null"], ranks["value"])
+    if space.kind is Kind.FLOAT:
+        rank[np.isnan(numbers(array)) & ~missing] = ranks["nan"]
+    before = np.asarray(rank < mark.rank)
+    if mark.value is None:
+        return before
+    if space.kind is Kind.BYTES:
+        compared = pc.greater if term.descending else pc.less
+        keys = binary_keys(array).cast(pa.large_binary())
+        closer = bools(compared(keys, pa.scalar(mark.value, pa.large_binary())).fill_null(False))
+    else:
+        values = numbers(array)
+        closer = values > mark.value if term.descending else values < mark.value
+    return np.asarray(before | (closer & (rank == mark.rank)))
+
+
+def _in_order(tables: Sequence[pa.Table], order: Sequence[Order], limit: int | None) -> pa.Table:
+    """The first rows of tables in sort order; path and position break ties."""
+    some = [(_locations(table)[:, 0].tolist(), table) for table in tables if len(table)]
+    rows = joined([table for _, table in sorted(some, key=itemgetter(0))])
+    steps = np.diff(_locations(rows))
+    # The sort is stable, so rows in the order of their locations stay so.
+    rising = (steps[0] > 0) | (steps[0] == 0) & ((steps[1] > 0) | (steps[1] == 0) & (steps[2] > 0))
+    if not rising.all():
+        rows = take(rows, np.lexsort(_locations(rows)[::-1]))
+    return take(rows, sort_positions(rows, order, limit))
+
+
+def _locations(rows: pa.Table) -> Array:
+    return np.stack([np.asarray(rows.column(name)) for name in _LOCATION])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitQueue:
+    """Units to read by the best key that any of their rows can have.
+
+    Row groups whose pages are sorted are divided into runs of pages when it is their turn; the first runs are
+    short, because few rows may be needed.
+    """
+
+    keyed: KeyReader
+    ref: ColumnRef
+    allowed: tuple[bool, bool]
+    """Whether matching rows can have NULL and NaN."""
+    heap: list[tuple[Any, int, Piece, Key, bool]]
+    numbers: Iterator[int]
+
+    @classmethod
+    def of(cls, keyed: KeyReader) -> UnitQueue:
+        """All units of a plan."""
+        work, order = keyed.work, keyed.work.plan.order
+        ref = Binder(work.plan.schemas.query).column(order[0].path)
+        queue = cls(keyed, ref, _allowed(work, ref), [], count())
+        facts: dict[int, ColumnFacts] = {}
+        for piece in work.pieces(keyed.keys):
+            if piece.task not in facts:
+                facts[piece.task] = _facts(work, piece.task, ref)
+            queue._push(piece, facts[piece.task], piece.group, whole=True)
+        return queue
+
+    @property
+    def best(self) -> Key | None:
+        """The best key that a row of a unit can have; None if no unit is left."""
+        return self.heap[0][3] if self.heap else None
+
+    def pop(self, most: int) -> list[tuple[Key, Piece]]:
+        """The next units, each with its best key."""
+        units: list[tuple[Key, Piece]] = []
+        while self.heap and len(units) < most:
+            _, _, piece, key, whole = heappop(self.heap)
+            if not (whole and self._divide(piece)):
+                units.append((key, piece))
+        return units
+
+    def _push(self, piece: Piece, facts: ColumnFacts, unit: int, *, whole: bool) -> None:
+        term = self.keyed.work.plan.order[0]
+        key = best_key(facts, unit, self.allowed, term)
+        if key.rank < _EMPTY:
+            heappush(self.heap, (sort_key(key, term), next(self.numbers), piece, key, whole))
+
+    def _divide(self, piece: Piece) -> bool:
+        """Add the runs of pages of a row group, if its pages are sorted in either direction."""
+        work, term = self.keyed.work, self.keyed.work.plan.order[0]
+        options, reader = work.plan.options, work.reader(piece.task)
+        if not (options.skipping and options.page_index and len(piece.rows) > _FIRST_RUN):
+            return False
+        if not has_pages(reader.metadata, piece.group, reader.columns(work.both).leaves):
+            return False
+        pages = reader.page_facts(piece.group, self.ref)
+        if pages is None:
+            return False
+        facts, firsts = pages.facts, pages.index.first_rows
+        keys = [sort_key(best_key(facts, page, self.allowed, term), term) for page in range(len(firsts))]
+        backwards = keys[-1] < keys[0]
+        if any(b > a if backwards else b < a for a, b in pairwise(keys)):
+            return False
+        stops = [*firsts[1:].tolist(), piece.rows.total]
+        bounds = list(zip(firsts.tolist(), stops, strict=True))
+        numbers = range(len(bounds))
+        for run in _runs(numbers[::-1] if backwards else numbers, bounds):
+            window = (min(bounds[run[0]][0], bounds[run[-1]][0]), max(bounds[run[0]][1], bounds[run[-1]][1]))
+            rows = piece.rows & RowSet.from_ranges(piece.rows.total, [window])
+            if len(rows):
+                weight = piece.weight * len(rows) // len(piece.rows)
+                self._push(
+                    Piece(piece.task, piece.group, rows, piece.proven, weight), facts, run[0], whole=False
+                )
+        return True
+
+
+def _runs(pages: Sequence[int], bounds: Sequence[tuple[int, int]]) -> Iterator[Sequence[int]]:
+    """Runs of consecutive pages, each with about twice the rows of the one before."""
+    first = rows = 0
+    wanted = _FIRST_RUN
+    for number, page in enumerate(pages):
+        rows += bounds[page][1] - bounds[page][0]
+        if rows >= wanted or number == len(pages) - 1:
+            yield pages[first : number + 1]
+            first, rows, wanted = number + 1, 0, min(wanted * 2, _LONGEST_RUN)
 
 
 _NULLS_LAST = 3
@@ -141,33 +296,6 @@ class Key:
 
     rank: int
     value: Any = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankedPiece:
-    """A piece and the best key that any of its rows can have."""
-
-    piece: Piece
-    best: Key
-
-
-def rank(work: Work, pieces: Sequence[Piece]) -> list[RankedPiece]:
-    """Pieces sorted by their best possible key."""
-    term = work.plan.order[0]
-    ref = Binder(work.plan.schemas.query).column(term.path)
-    facts: dict[int, ColumnFacts] = {}
-    nulls, nans = _allowed(work, ref)
-    ranked = []
-    for piece in pieces:
-        if piece.task not in facts:
-            own = _facts(work, piece.task, ref)
-            facts[piece.task] = replace(own, may_null=own.may_null & nulls, may_nan=own.may_nan & nans)
-        ranked.append(RankedPiece(piece, best_key(facts[piece.task], piece.group, term)))
-
-    def order(a: RankedPiece, b: RankedPiece) -> int:
-        return compare(a.best, b.best, term.descending)
-
-    return sorted(ranked, key=functools.cmp_to_key(order))
 
 
 def _allowed(work: Work, ref: ColumnRef) -> tuple[bool, bool]:
@@ -191,13 +319,13 @@ def _facts(work: Work, task: int, ref: ColumnRef) -> ColumnFacts:
     return row_group_facts(reader.metadata, ref)
 
 
-def best_key(facts: ColumnFacts, unit: int, term: Order) -> Key:
-    """The best key any row of the unit can have."""
+def best_key(facts: ColumnFacts, unit: int, allowed: tuple[bool, bool], term: Order) -> Key:
+    """The best key that any matching row of the unit can have; ``allowed`` says if it can be NULL and NaN."""
     ranks = _ranks(term)
     keys = [Key(_EMPTY)]
-    if facts.may_null[unit]:
+    if allowed[0] and facts.may_null[unit]:
         keys.append(Key(ranks["null"]))
-    if facts.may_nan[unit]:
+    if allowed[1] and facts.may_nan[unit]:
         keys.append(Key(ranks["nan"]))
     if facts.may_value[unit]:
         bound = (facts.upper if term.descending else facts.lower)[unit]
@@ -220,36 +348,12 @@ def compare(a: Key, b: Key, descending: bool) -> int:
     return -1 if (a.value < b.value) is not descending else 1
 
 
-class Threshold:
-    """The k-th best key so far; units whose best key is worse are dropped."""
+def sort_key(key: Key, term: Order) -> Any:
+    """An object that sorts like a key; an unbounded one comes first of its rank."""
 
-    def __init__(self, term: Order, limit: int) -> None:
-        self._term = term
-        self._limit = limit
-        self._key: Key | None = None
+    def order(a: Key, b: Key) -> int:
+        if a.rank == b.rank and (a.value is None or b.value is None):
+            return (a.value is not None) - (b.value is not None)
+        return compare(a, b, term.descending)
 
-    def update(self, best: pa.Table) -> None:
-        """Set the threshold to the last of the best rows."""
-        if best.num_rows == self._limit:
-            self._key = key_of(column_at(best.slice(self._limit - 1), self._term.path), self._term)
-
-    def beaten_by(self, unit: RankedPiece) -> bool:
-        """Whether the unit can have a row before the k-th, or tied with it."""
-        if self._key is None:
-            return unit.best.rank < _EMPTY
-        return compare(unit.best, self._key, self._term.descending) <= 0
-
-
-def key_of(column: pa.ChunkedArray, term: Order) -> Key:
-    """The key of a column's single value."""
-    scalar = column[0]
-    ranks = _ranks(term)
-    if not scalar.is_valid:
-        return Key(ranks["null"])
-    if isinstance(scalar, pa.ExtensionScalar):
-        scalar = scalar.value
-    if isinstance(scalar, pa.DictionaryScalar):
-        scalar = scalar.value if hasattr(scalar, "value") else scalar.as_py()
-    if key_space(scalar.type).kind is Kind.FLOAT and np.isnan(float(scalar.as_py())):
-        return Key(ranks["nan"])
-    return Key(ranks["value"], to_key(scalar.type, scalar))
+    return cmp_to_key(order)(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +12,12 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.errors import DuplicateKeyError
 from skipstone.lake.snapshot import Path
-from skipstone.scan.execute import execute
+from skipstone.scan.execute import Work, each, execute
 from skipstone.scan.options import DEFAULT
+from skipstone.scan.plan import ScanPlan
 from skipstone.scan.planner import plan_candidates
 from skipstone.scan.projection import Projection, resolve
+from skipstone.scan.reader import joined
 from skipstone.table.keys import Keys, KeySet, repeated
 from skipstone.table.locate import key_condition
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from skipstone.scan.lake import Table
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import KeysLike
-
-_KEYS: Final = "keys of the table"
 
 
 def get(table: Table | OverlayTable, key: KeysLike, columns: Sequence[str] | None) -> dict[str, Any] | None:
@@ -35,26 +35,52 @@ def get(table: Table | OverlayTable, key: KeysLike, columns: Sequence[str] | Non
 
 def get_many(table: Table | OverlayTable, keys: KeysLike, columns: Sequence[str] | None) -> pa.Table:
     """Return the rows of keys, in the order of the keys; keys without a row are left out."""
-    known: Keys = table.plans.get_or_make(_KEYS, lambda: (Keys.of(table), 1))
+    some = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    shape: _Shape = table.plans.get_or_make((_Shape, some), lambda: (_Shape.of(table, some), 1))
+    known = shape.keys
     wanted = known.parse(keys)
     codes = known.encode(wanted)
     if len(wanted) > 1:
         first = pa.array(np.delete(np.arange(len(wanted)), repeated(codes)))
         wanted, codes = wanted.take(first), codes.take(first)
     test = KeyTest(known, KeySet(codes))
-    names = table.schema.names if columns is None else [columns] if isinstance(columns, str) else columns
-    shown = resolve(tuple(names), table.schema, case_sensitive=True, query=table.query_schema)
-    # Several rows are put in the order of their keys, so these are read too.
-    paths = shown.paths if len(wanted) == 1 else [*shown.paths, *test.columns]
-    projection = Projection.of(table.schema, paths)
+    single, shown = len(wanted) == 1, shape.shown
+    projection = shape.alone if single else shape.both
     plan = plan_candidates(table, key_condition(known, wanted), projection, DEFAULT, None, test)
-    rows = execute(plan).to_arrow()
+    rows = _read(plan) if single else execute(plan).to_arrow()
     if len(rows) > 1:
-        at = np.zeros(len(rows), np.int64) if len(wanted) == 1 else test.codes.find(known.encode(rows))
+        at = np.zeros(len(rows), np.int64) if single else test.codes.find(known.encode(rows))
         if len(np.unique(at)) < len(at):
             raise _twice(known, wanted.take(pa.array(at[repeated(pa.array(at))])))
         rows = rows.take(pa.array(np.argsort(at)))
     return rows.select(shown.result.names) if shown.computed is None else shown.computed.compute(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What look-ups of the same columns share."""
+
+    keys: Keys
+    shown: Projection
+    alone: Projection
+    both: Projection
+    """With the key: several rows are put in the order of their keys."""
+
+    @classmethod
+    def of(cls, table: Table | OverlayTable, columns: tuple[str, ...] | None) -> _Shape:
+        """Resolve the columns; None for all."""
+        keys, schema = Keys.of(table), table.schema
+        names = tuple(schema.names) if columns is None else columns
+        shown = resolve(names, schema, case_sensitive=True, query=table.query_schema)
+        both = [*shown.paths, *((name,) for name in keys.names)]
+        return cls(keys, shown, Projection.of(schema, shown.paths), Projection.of(schema, both))
+
+
+def _read(plan: ScanPlan) -> pa.Table:
+    """The rows of a plan for one key, which has few pieces."""
+    work = Work(plan)
+    tables = [table for piece in work.pieces(work.both) for table in each(work.tables((piece,)))]
+    return joined(tables) if tables else pa.Table.from_batches([], plan.schema)
 
 
 @dataclass(frozen=True, slots=True)

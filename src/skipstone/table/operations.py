@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
 from skipstone.errors import DuplicateKeyError, UnknownColumnError, UsageError, did_you_mean
-from skipstone.iceberg.writing.target import NewFile, Target
+from skipstone.iceberg.writing.target import NewFile, Target, fit_table
 from skipstone.predicate.tree import Expr, Predicate
 from skipstone.scan.projection import resolve
 from skipstone.table.compare import equal_rows
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 ACTIONS: Final = ("update", "delete", "ignore")
 _NONE: Final = np.zeros(0, dtype=np.int64)
+# From this many rows on, columns are compared one after the other, in the order that the first rows suggest.
+_MANY: Final = 1_000
+_SAMPLED: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +67,7 @@ class Put:
             )
         same = np.zeros(count, dtype=bool)
         if self.compare and len(mine):
-            old = stored(located.take(mine).read(), self.target)
-            same[located.keys[mine]] = equal_rows(old, self.rows.take(pa.array(located.keys[mine])))
+            same[located.keys[mine]] = self._unchanged(located.take(mine))
         stays = np.zeros(len(located), dtype=bool)
         stays[mine] = same[located.keys[mine]]
         gone = located.take(np.flatnonzero(~stays))
@@ -77,6 +80,33 @@ class Put:
         )
         rows = self.rows if not unchanged else self.rows.filter(pa.array(~same))
         return Outcome(counts, rows, gone)
+
+    def _unchanged(self, located: Located) -> Array:
+        """Mask of the located rows that have the values of the new ones.
+
+        A few rows show which column differs most often. If most rows differ in it, the other columns are read
+        only of the rows that do not.
+        """
+        names = [name for name in self.target.schema.names if name not in self.keys.names]
+        same = np.ones(len(located), dtype=bool)
+        left = np.arange(len(located))
+        if len(located) >= _MANY and len(names) > 1:
+            old, new = self._versions(located.take(left[:_SAMPLED]), names)
+            alike = {name: int(equal_rows(old.select([name]), new.select([name])).sum()) for name in names}
+            first = min(names, key=alike.__getitem__)
+            if alike[first] * 2 < _SAMPLED:
+                same = equal_rows(*self._versions(located, [first]))
+                left = np.flatnonzero(same)
+                names.remove(first)
+        if len(left):
+            same[left] = equal_rows(*self._versions(located.take(left), names))
+        return same
+
+    def _versions(self, located: Located, names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        """Some columns of the located rows, and of the rows that would replace them."""
+        schema = pa.schema([self.target.schema.field(name) for name in names])
+        new = self.rows.select(names).take(pa.array(located.keys))
+        return fit_table(located.read(names), schema, self.target.name), new
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,10 +219,7 @@ class Merge:
 
 def stored(rows: pa.Table, target: Target) -> pa.Table:
     """Convert rows to the types of a table's files."""
-    if rows.schema.equals(target.schema, check_metadata=True):
-        return rows
-    batches = [target.fitted(batch) for batch in rows.combine_chunks().to_batches()]
-    return pa.Table.from_batches(batches, target.schema)
+    return fit_table(rows, target.schema, target.name)
 
 
 def structs(rows: pa.Table) -> pa.Array:

@@ -22,11 +22,11 @@ from skipstone.core.ir.nodes import Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
 from skipstone.errors import UsageError
-from skipstone.iceberg.writing.target import fit, stored_columns
+from skipstone.iceberg.writing.target import fit_table, stored_columns
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.write.layout import PageLayout
-from skipstone.parquet.write.profile import Profile, writer_options
+from skipstone.parquet.write.profile import Distinct, Profile, writer_options
 from skipstone.prune.ledger import Ledger
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake, Table
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 # Pages of a few thousand rows are skipped or read; more of them would cost more than they save in memory.
 _LAYOUT: Final = PageLayout(compression="none", page_rows=8_192, row_group_rows=131_072)
-_PROFILE: Final = Profile(1.0, dictionary=(), distinct=(), leaves=0)
 # Sorts after the paths of files, so that uncommitted rows come last.
 _SCHEME: Final = "uncommitted://"
 
@@ -54,19 +53,28 @@ class MemoryFile:
     data: bytes = field(repr=False)
     rows: int
     digest: str
+    table: pa.Table | None = field(default=None, repr=False, compare=False)
+    """The rows, which are read without decoding; None after unpickling."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (MemoryFile, (self.data, self.rows, self.digest))
 
     @classmethod
     def of(cls, table: Table, rows: pa.Table) -> MemoryFile:
         """Convert rows to the columns of a table's snapshot."""
         columns = stored_columns(table.iceberg_schema)
-        if not rows.schema.equals(columns, check_metadata=True):
-            fitted = [fit(batch, columns, table.name) for batch in rows.combine_chunks().to_batches()]
-            rows = pa.Table.from_batches(fitted, columns)
+        rows = fit_table(rows, columns, table.name).combine_chunks()
+        # Look-ups of keys that are not in memory end at a bloom filter.
+        keys = sorted(table.iceberg_schema.identifier_field_names() & set(columns.names))
+        count = Distinct(len(rows), len(rows), 0)
+        shape = Profile(
+            1.0, (), tuple((name, count) for name in keys if columns.field(name).type != pa.bool_()), leaves=0
+        )
         sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, **writer_options(_LAYOUT, _PROFILE, columns)) as writer:
+        with pq.ParquetWriter(sink, **writer_options(_LAYOUT, shape, columns)) as writer:
             writer.write_table(rows, row_group_size=_LAYOUT.row_group_rows)
         data = sink.getvalue().to_pybytes()
-        return cls(data, rows.num_rows, xxhash.xxh3_128_hexdigest(data))
+        return cls(data, rows.num_rows, xxhash.xxh3_128_hexdigest(data), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +192,12 @@ class OverlaySnapshot:
         store = base.access.store
         assert isinstance(store, AbsoluteStore)
         memory = {entry.key: layer.file.data for entry, layer in zip(self._own, layers, strict=True)}
-        self.access = base.access.over(replace(store, memory=memory))
+        tables = {
+            entry.key: layer.file.table
+            for entry, layer in zip(self._own, layers, strict=True)
+            if layer.file.table is not None
+        }
+        self.access = base.access.over(replace(store, memory=memory), tables)
 
     def _by_number(self, hidden: Mapping[str, RowSet]) -> dict[int, RowSet]:
         """Hidden rows by number of the file, including those of files in memory."""

@@ -17,10 +17,10 @@ def test_all_parts_agree(tmp_path: Path) -> None:
     keyed_tables.main(["--quick", "--rows", "1000", "--data", str(tmp_path), "--json", str(found)])
     cases = json.loads(found.read_text())["cases"]
     assert [case["case"] if "case" in case else case["name"] for case in cases] == [
-        "upsert 100 keys into 1,000 rows",
-        "upsert 100 two-column keys into 1,000 rows",
-        "delete 10 of 1,000 rows by key",
         "50 gets of 1,000 rows",
+        "upsert 100 keys into 1,000 rows",
+        "delete 10 of 1,000 rows by key",
+        "upsert 100 two-column keys into 1,000 rows",
         "100 rows, a call each",
         "half of 1,000 rows with 100 unflushed ones",
     ]

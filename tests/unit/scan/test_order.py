@@ -1,99 +1,156 @@
+"""ORDER BY as a merge: rows against a plain sort, and what is read for the first of them."""
+
 from __future__ import annotations
 
+import datetime
 import decimal
+import itertools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.parquet.slice.columns import take
-from skipstone.scan.projection import Order, parse_order, sort_positions
+import skipstone as sk
+from skipstone.table.overlay import overlay
+from tests.support.samples import sample
 
-NAN = float("nan")
-SCHEMA = pa.schema(
-    {"a": pa.int64(), "b c": pa.string(), "s": pa.struct({"x": pa.float64()}), "l": pa.list_(pa.int8())}
-)
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("a", [Order(("a",), False, True)]),
-        ("a desc", [Order(("a",), True, False)]),
-        (
-            ["a ASC NULLS LAST", "s.x DESC nulls first"],
-            [Order(("a",), False, False), Order(("s", "x"), True, True)],
-        ),
-        ([("a", "descending"), "b c desc"], [Order(("a",), True, False), Order(("b c",), True, False)]),
-        (None, []),
-    ],
-)
-def test_what_can_be_written(given, wanted):
-    parsed = parse_order(given, SCHEMA, case_sensitive=True)
-    assert list(parsed) == wanted
-    assert parse_order([str(term) for term in parsed], SCHEMA, case_sensitive=True) == parsed
+FILES, ROWS, PAGE = 6, 10_000, 500
+ORDERS = ("c", "c desc", "c nulls last", "c desc nulls first")
+DAY = datetime.date(1969, 12, 1)
+KINDS: dict[str, Any] = {
+    "int": lambda n: n - 3_000,
+    "float": lambda n: float("nan") if n % 41 == 40 else (n - 2_500) / 8,
+    "string": lambda n: f"{n // 3:05d}é",
+    "day": lambda n: DAY + datetime.timedelta(n // 50),
+    "narrow": lambda n: decimal.Decimal(n - 2_000) / 100,
+    "wide": lambda n: decimal.Decimal(n - 2_000) * 10**18,
+    "flag": lambda n: n % 2 == 0,
+}
+TYPES = {
+    "narrow": pa.decimal128(9, 2),
+    "wide": pa.decimal128(30, 2),
+    "string": pa.string(),
+    "day": pa.date32(),
+    "float": pa.float64(),
+    "int": pa.int32(),
+    "flag": pa.bool_(),
+}
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [("zz", UnknownColumnError), ([3], UsageError), ([("a", "up")], UsageError), ("l", TypeMismatchError)],
-)
-def test_what_can_not(given, error):
-    with pytest.raises(error):
-        parse_order(given, SCHEMA, case_sensitive=True)
+def numbers(random: np.random.Generator, count: int, layout: str) -> list[int]:
+    """Numbers of a file's rows: rising, falling, rising in parts, or in no order."""
+    some = random.integers(random.integers(1, 6_000), size=count)
+    if layout == "parts":
+        return np.concatenate([np.sort(part) for part in np.array_split(some, 3)]).tolist()
+    ordered = np.sort(some)
+    return {"up": ordered, "down": ordered[::-1], "random": some}[layout].tolist()
 
 
-def ordered(values, type, **order):
-    table = pa.table({"x": pa.chunked_array([pa.array(values[:2], type), pa.array(values[2:], type)])})
-    places = sort_positions(table, [Order(("x",), **order)])
-    return take(table, places)["x"].to_pylist()
+def plain_sort(values: list[Any], order: str) -> list[int]:
+    """Positions in sort order; equal values keep their order."""
+    descending = "desc" in order
+    nulls_first = "first" in order or not (descending or "last" in order)
+
+    def place(value: Any) -> tuple[bool, Any]:
+        return (value != value, 0 if value != value else value)
+
+    known = [n for n, value in enumerate(values) if value is not None]
+    nulls = [n for n, value in enumerate(values) if value is None]
+    ranked = sorted(known, key=lambda n: place(values[n]))
+    if descending:
+        ranked = [
+            n for _, same in itertools.groupby(ranked, lambda n: place(values[n])) for n in [*same][::-1]
+        ]
+        ranked = ranked[::-1]
+    return [*nulls, *ranked] if nulls_first else [*ranked, *nulls]
 
 
-def test_floats_as_spark_orders_them():
-    values = [1.0, NAN, None, -0.0, 0.0, float("inf"), -2.0, float("-inf")]
-    up = ordered(values, pa.float64(), descending=False, nulls_first=True)
-    assert repr(up) == "[None, -inf, -2.0, -0.0, 0.0, 1.0, inf, nan]"
-    down = ordered(values, pa.float64(), descending=True, nulls_first=False)
-    assert repr(down) == "[nan, inf, 1.0, -0.0, 0.0, -2.0, -inf, None]"
-    assert repr(ordered(values, pa.float16(), descending=False, nulls_first=False))[-10:] == "nan, None]"
+@pytest.mark.parametrize("seed", range(sample("sorted rows")))
+def test_rows_come_as_a_plain_sort_puts_them(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    kind = [*KINDS][seed % len(KINDS)]
+    values: list[Any] = []
+    for number in range(3):
+        mine = [
+            KINDS[kind](n) for n in numbers(random, 6_000, random.choice(["up", "down", "parts", "random"]))
+        ]
+        nulls = random.integers(300) if random.integers(2) else 0
+        mine[:nulls] = [None] * nulls
+        first = len(values)
+        values += mine
+        ids = pa.array(range(first, len(values)), pa.int64())
+        rows = pa.table({"id": ids, "c": pa.array(mine, TYPES[kind])})
+        options = {
+            "max_rows_per_page": int(random.integers(100, 900)),
+            "write_page_index": bool(random.integers(4)),
+        }
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=4_000, **options)
+    lake = sk.open(tmp_path)
+    for order in ORDERS:
+        expected = plain_sort(values, order)
+        limit = int(random.choice([1, 50, 5_000]))
+        for scan, wanted in (
+            (lake.scan(order_by=order, columns=["id"], batch_rows=1_000), expected),
+            (lake.scan(order_by=order, columns=["id", "c"], limit=limit), expected[:limit]),
+            (
+                lake.scan("id % 3 = 1", order_by=order, limit=limit),
+                [n for n in expected if n % 3 == 1][:limit],
+            ),
+        ):
+            assert scan.to_arrow()["id"].to_pylist() == wanted, (seed, kind, order, limit)
 
 
-@pytest.mark.parametrize(
-    ("type", "values"),
-    [
-        (pa.string(), ["b", None, "a", "é", "z"]),
-        (pa.string_view(), ["b", None, "a", "é", "z"]),
-        (pa.dictionary(pa.int8(), pa.string()), ["b", None, "a", "b", "z"]),
-        (pa.binary(3), [b"bbb", None, b"aaa", b"\xff\0\0"]),
-        (pa.decimal128(9, 2), [decimal.Decimal("1.10"), None, decimal.Decimal("-3.00")]),
-        (pa.date32(), [3, None, 1]),
-        (pa.timestamp("us", "UTC"), [3, None, 1]),
-        (pa.time32("s"), [3, None, 1]),
-        (pa.duration("ms"), [3, None, 1]),
-        (pa.uint64(), [2**64 - 1, None, 0, 2**63]),
-        (pa.bool_(), [True, None, False, True]),
-        (pa.null(), [None, None, None]),
-    ],
-)
-def test_every_type_sorts(type, values):
-    array = (
-        pa.array(values, type)
-        if not pa.types.is_temporal(type)
-        else pa.array(values, pa.int64()).cast(pa.int32() if type.bit_width == 32 else pa.int64()).cast(type)
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> sk.Table:
+    """Sorted files, one after the other, each with one row group."""
+    table = sk.catalog(tmp_path_factory.mktemp("order")).create_table(
+        "db.t", pa.schema({"k": pa.int64(), "v": pa.string()}), key="k"
     )
-    plain = array.to_pylist()
-    known = sorted((v for v in plain if v is not None), key=lambda v: v.encode() if isinstance(v, str) else v)
-    nulls = [None] * (len(plain) - len(known))
-    assert ordered(plain, type, descending=False, nulls_first=True) == nulls + known
-    assert ordered(plain, type, descending=True, nulls_first=False) == known[::-1] + nulls
-    assert ordered(plain, type, descending=True, nulls_first=True) == nulls + known[::-1]
+    for first in range(0, FILES * ROWS, ROWS):
+        sk.ingest(rows(range(first * 2, (first + ROWS) * 2, 2)), table, page_rows=PAGE, engine="local")
+    return table.refresh()
 
 
-def test_ties_stay_in_place_and_a_limit_takes_the_first():
-    table = pa.table({"x": np.arange(1000) % 7, "y": np.arange(1000) % 3})
-    terms = [Order(("x",), True, False), Order(("y",), False, True)]
-    whole = sort_positions(table, terms)
-    wanted = sorted(range(1000), key=lambda n: (-(n % 7), n % 3, n))
-    assert whole.tolist() == wanted
-    assert sort_positions(table, terms, 20).tolist() == wanted[:20]
+def rows(keys: Any) -> pa.Table:
+    keys = list(keys)
+    return pa.table({"k": keys, "v": [f"{k * 7919 % 100_003:040d}" for k in keys]})
+
+
+def layered(table: sk.Table) -> Any:
+    """A row in memory after every hundredth row of the files, and the first row hidden."""
+    (first,) = table.scan("k = 0").plan().tasks
+    return overlay(
+        table, {first.entry.key: sk.RowSet.from_positions(ROWS, [0])}, rows(range(1, 2 * FILES * ROWS, 200))
+    )
+
+
+@pytest.mark.parametrize("order", ["k", "k desc"])
+def test_the_first_rows_read_few_pages(table: sk.Table, order: str) -> None:
+    every = table.scan(columns=["k"]).execute()
+    every.to_arrow()
+    for lake in (table, layered(table)):
+        keys = sorted(lake.scan(columns=["k"]).to_arrow()["k"].to_pylist(), reverse="desc" in order)
+        run = lake.scan(order_by=order, columns=["k"], limit=10, threads=1).execute()
+        assert run.to_arrow()["k"].to_pylist() == keys[:10]
+        # Runs of pages of a file, and the rows in memory.
+        assert 1 <= run.trace.run.pieces <= 3
+        assert 0 < run.trace.run.bytes < every.trace.run.bytes / 4
+        some = lake.scan("v >= '0'", order_by=order, limit=2_500, threads=1).execute()
+        assert some.to_arrow()["k"].to_pylist() == keys[:2_500]
+        assert 1 <= some.trace.run.pieces <= 4
+
+
+def test_rows_stream_without_a_limit(table: sk.Table) -> None:
+    for lake in (table, layered(table)):
+        before = lake.access.io().bytes
+        batches = lake.scan(order_by="k", threads=1, batch_rows=4_096).execute().to_batches()
+        keys = next(batches)["k"].to_pylist()
+        early = lake.access.io().bytes - before
+        for batch in batches:
+            assert len(batch) <= 4_096
+            keys += batch["k"].to_pylist()
+        assert keys == sorted(lake.scan().to_arrow()["k"].to_pylist())
+        assert 0 < early < (lake.access.io().bytes - before) / 4

@@ -218,7 +218,12 @@ class RowSet:
 
     def to_bitmap(self) -> Bitmap:
         """Convert to a new pyroaring.BitMap, or BitMap64 for files of more than 2**32 rows."""
-        return roaring.from_runs(self._runs, self.total) if self._bitmap is None else self._bitmap.copy()
+        if self._bitmap is not None:
+            return self._bitmap.copy()
+        if self._run_count == 1:
+            start, stop = self._runs
+            return roaring.span(start.item(), stop.item(), self.total)
+        return roaring.from_runs(self._runs, self.total)
 
     def nth(self, k: int) -> int:
         """Row number ``k`` of the set, from zero."""

@@ -336,7 +336,9 @@ def _rows(
     bitmaps = gather(lambda file: read_vector(file, opener), wanted, threads=files.threads)
     for unit, bitmap in zip(vectors.tolist(), bitmaps, strict=True):
         deleted[numbers[unit]] = deleted_rows(int(data.rows[unit]), bitmap)
-    positions = read_positions(matched.position_needs(touched), opener, threads=files.threads)
+    positions = read_positions(
+        matched.position_needs(touched), opener, threads=files.threads, cache=files.positions
+    )
     if positions:
         by_position = touched[matched.positions.counts[touched] > 0]
         paths = data.paths.take(pa.array(by_position)).to_pylist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.predicate.tree import col
 from skipstone.prune.pruner import Pruner
+from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange, Source, TailSource, drive
 
 
@@ -93,21 +94,29 @@ def _page_indexes(
     return indexes
 
 
+_NOTHING: Final = np.zeros(0, dtype=np.int64)
+_POSITIONS_WEIGHT: Final = 500
 # With more paths, a range between the first and the last is searched.
 _MANY_PATHS: Final = 1_000
 
 
 def read_positions(
-    needs: Sequence[tuple[DeleteFile, tuple[str, ...]]], open: Open, *, threads: int = 1
+    needs: Sequence[tuple[DeleteFile, tuple[str, ...]]],
+    open: Open,
+    *,
+    threads: int = 1,
+    cache: Cache[Any, Any] | None = None,
 ) -> dict[str, Array]:
     """Sorted, distinct deleted positions of each data file that has any.
 
-    ``needs`` are delete files with the data files each is read for; they are read in parallel.
+    ``needs`` are delete files with the data files each is read for; they are read in parallel, unless
+    ``cache`` has what they say.
     """
     parts: dict[str, list[Array]] = {}
-    for by_path in gather(lambda need: _read(*need, open), needs, threads=threads):
+    for by_path in gather(lambda need: _positions_of(*need, open, cache), needs, threads=threads):
         for path, positions in by_path.items():
-            parts.setdefault(path, []).append(positions)
+            if len(positions):
+                parts.setdefault(path, []).append(positions)
     return {
         path: some[0] if len(some) == 1 else _rising(np.concatenate(some)) for path, some in parts.items()
     }
@@ -120,6 +129,28 @@ def deleted_rows(total: int, positions: Array | BitMap64) -> RowSet:
             positions = positions & BitMap64(range(total))
         return RowSet.from_bitmap(total, positions)
     return RowSet.from_positions(total, positions[: np.searchsorted(positions, total)])
+
+
+def _positions_of(
+    file: DeleteFile, data_files: tuple[str, ...], open: Open, cache: Cache[Any, Any] | None
+) -> dict[str, Array]:
+    """Positions of data files in a delete file, of which those that are not cached are read."""
+    if cache is None:
+        return _read(file, data_files, open)
+    keys = [(file.path, file.size, path) for path in data_files]
+    known = cache.get_all(keys)
+    found: dict[str, Array] = {
+        path: one for path, one in zip(data_files, known, strict=True) if one is not None
+    }
+    missing = tuple([path for path in data_files if path not in found])
+    if missing:
+        read = _read(file, missing, open)
+        new = {path: read.get(path, _NOTHING) for path in missing}
+        cache.put_all(
+            [((file.path, file.size, path), one, one.nbytes + _POSITIONS_WEIGHT) for path, one in new.items()]
+        )
+        found |= new
+    return found
 
 
 def _read(file: DeleteFile, data_files: tuple[str, ...], open: Open) -> dict[str, Array]:

@@ -85,6 +85,14 @@ def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
+def fit_table(rows: pa.Table, wanted: pa.Schema, table: str) -> pa.Table:
+    """``fit`` for a table of rows."""
+    if rows.schema.equals(wanted, check_metadata=True):
+        return rows
+    batches = [fit(batch, wanted, table) for batch in rows.combine_chunks().to_batches()]
+    return pa.Table.from_batches(batches, wanted)
+
+
 def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
     whole = column.combine_chunks()
     if whole.type.equals(field.type):

@@ -79,11 +79,14 @@ class Cut:
         if self.rows >= _LONG_PIECE * len(self.starts):
             pieces = [column.slice(start, stop - start) for start, stop in self._pairs()]
             return pa.chunked_array([c for piece in pieces for c in piece.chunks], type=column.type)
-        few_left_out = self.rows >= _DENSE * len(self.starts) and self.rows * 2 >= len(column)
-        if few_left_out and column.type not in _WIDE:
+        if self._leaves_few_out(len(column)) and column.type not in _WIDE:
             with suppress(pa.ArrowNotImplementedError):
                 return column.filter(self._mask(len(column)))
         return pa.chunked_array(self._gathered(column), type=column.type)
+
+    def _leaves_few_out(self, length: int) -> bool:
+        """Whether a mask is faster than positions, for columns of some length."""
+        return self.rows >= _DENSE * len(self.starts) and self.rows * 2 >= length
 
     def _mask(self, length: int) -> pa.Array:
         mask = self._masks.get(length)
@@ -100,6 +103,10 @@ class Cut:
             return table
         if len(self.starts) == 1:
             return table.slice(int(self.starts[0]), self.rows)
+        short = self.rows < _LONG_PIECE * len(self.starts) and self._leaves_few_out(len(table))
+        if short and _WIDE.keys().isdisjoint(table.schema.types):
+            with suppress(pa.ArrowNotImplementedError):
+                return table.filter(self._mask(len(table)))
         return pa.Table.from_arrays([self.apply(column) for column in table.columns], schema=table.schema)
 
     def _pairs(self) -> list[tuple[int, int]]:

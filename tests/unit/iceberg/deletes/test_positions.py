@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from skipstone.errors import CorruptFileError, FileError, SchemaError
 from skipstone.iceberg.deletes.files import read_positions
 from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile
+from skipstone.store.cache import Cache
 from skipstone.store.source import BufferSource, Source, open_source
 
 
@@ -83,6 +84,19 @@ def test_columns_are_found_by_id_or_by_name(form: pa.Schema, statistics: bool) -
     assert lists(read_positions([need("f", ["b"])], shelf)) == {"b": [0]}
     assert read_positions([need("f", ["x"])], shelf) == {}
     assert read_positions([need("f", [])], shelf) == {}
+
+
+def test_cached_positions_are_not_read_again() -> None:
+    shelf = Shelf(f=written([("a", 3), ("a", 7), ("b", 0), ("c", 5)]))
+    cache: Cache[Any, Any] = Cache(10_000)
+    for paths, expected, opened in (
+        (["a", "x"], {"a": [3, 7]}, 1),
+        (["a", "x"], {"a": [3, 7]}, 1),
+        (["a", "b"], {"a": [3, 7], "b": [0]}, 2),
+        (["x", "b"], {"b": [0]}, 2),
+    ):
+        assert lists(read_positions([need("f", paths)], shelf, cache=cache)) == expected
+        assert len(shelf.opened) == opened
 
 
 def test_other_columns_are_ignored() -> None:
