@@ -48,7 +48,6 @@ SAMPLES = {
     # tests/table
     "overlays": Sample(12, 0.03),
     "aggregates of overlays": Sample(4, 0.008),
-    "transactions": Sample(3, 1 / 100),
     "keyed model": Sample(4, 1 / 2_500),
     "keyed writes": Sample(2, 1 / 100),
     # tests/corpus

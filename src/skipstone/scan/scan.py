@@ -66,7 +66,7 @@ class Scan(PublicNames):
         (3, 1000)
     """
 
-    __slots__ = ("_query", "lake")
+    __slots__ = ("_lake", "_query", "_snapshot")
     _internal = frozenset({"is_planned", "preview"})
 
     def __init__(
@@ -78,7 +78,7 @@ class Scan(PublicNames):
         order_by: OrderLike | None,
         options: ScanOptions,
     ) -> None:
-        self.lake = lake
+        self._lake, self._snapshot = lake, lake.pinned
         limit = checked_limit(limit)
         order = _as_tuple(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
         names = (columns,) if isinstance(columns, str) else columns
@@ -87,6 +87,15 @@ class Scan(PublicNames):
         # Text is the key of cached plans, unless it depends on the time, which is read once per scan.
         question = where if plain else fix_clock(to_predicate(where))
         self._query = (question, names, limit, order, options)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake in the version that the scan began with, whatever was refreshed or written since."""
+        if self._lake.pinned is not self._snapshot:
+            if self._lake.pinned.version != self._snapshot.version:
+                self._lake = self._lake.pinned_to(self._snapshot)
+            self._snapshot = self._lake.pinned
+        return self._lake
 
     def __reduce__(self) -> tuple[Any, ...]:
         where, columns, limit, order, options = self._query

@@ -94,6 +94,21 @@ def test_a_scan_keeps_what_it_began_with(table: sk.Table) -> None:
         assert sorted(sk.execute(between.plan()).to_arrow()["v"].to_pylist()) == [11, 20]
 
 
+def test_a_scan_without_a_tail_keeps_its_snapshot(catalog: sk.Catalog, table: sk.Table) -> None:
+    """Whether it is planned before the next write or after it."""
+    empty = table.scan()
+    table.append(rows(k1=10))
+    unplanned, planned = table.scan(), table.scan("id > 0")
+    assert planned.count() == 1
+    table.upsert(rows(k1=11, k2=20))
+    catalog.open("db.t").delete(keys=2)
+    newest = table.refresh().scan()
+    scans = (empty, unplanned, planned, newest)
+    assert [scan.to_arrow()["v"].to_pylist() for scan in scans] == [[], [10], [10], [11]]
+    assert [len(scan.plan().tasks) for scan in scans] == [0, 1, 1, 1]
+    assert (unplanned.aggregate(sk.max("v")).to_pylist(), len(unplanned)) == ([{"max(v)": 10}], 1)
+
+
 def test_the_last_of_several_rows_of_a_call_wins(table: sk.Table) -> None:
     with writer_of(table) as writer:
         twice = pa.concat_tables([rows(k1=1, k2=2), rows(k1=3)])
@@ -222,6 +237,23 @@ def test_other_writes_of_the_table_object_come_after_the_tail(catalog: sk.Catalo
         assert content(table) == {2: 2}
         assert len(table.snapshots()) == 4
     assert committed(catalog) == {2: 2}
+
+
+def test_names_and_rollbacks_include_the_tail(catalog: sk.Catalog, table: sk.Table) -> None:
+    with writer_of(table) as writer:
+        writer.upsert(rows(k1=1))
+        table.create_tag("one")
+        assert content(table.at("one")) == {1: 1}
+        writer.upsert(rows(k1=2, k2=2))
+        table.rollback("one")
+        assert content(table) == committed(catalog) == {1: 1}
+        assert table.tail_status().calls == 0
+        writer.upsert(rows(k3=3))
+        assert content(table) == {1: 1, 3: 3}
+    assert committed(catalog) == {1: 1, 3: 3}
+    # What was rolled back is not recovered, either.
+    writer_of(table).close()
+    assert committed(catalog) == {1: 1, 3: 3}
 
 
 def test_an_index_covers_flushed_files(table: sk.Table) -> None:
