@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType, StringType
 
 import skipstone as sk
 from skipstone.errors import SkipstoneError
+from tests.table.tail.conftest import Gate
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
 Rows = dict[int, int | None]
@@ -145,61 +144,6 @@ def test_wrong_rows_are_refused(table: sk.Table, data: pa.Table, problem: str) -
         writer.upsert(pa.table({"id": [1]}))
         assert content(table) == {1: None}
         assert table.tail_status().calls == 1
-
-
-# -- stale rows --------------------------------------------------------------------------------
-
-STEPS = {
-    "file": lambda table, writer: writer.flush(),
-    "indexed": lambda table, writer: (writer.flush(), table.index.build(engine="local")),
-    "compacted": lambda table, writer: compact(table, writer),
-    "part": lambda table, writer: table.scan().count(),
-    "same": lambda table, writer: None,
-    "recovered": lambda table, writer: None,
-}
-"""Where the first version is when the second one is written."""
-
-
-def compact(table: sk.Table, writer: sk.TailWriter) -> None:
-    writer.flush()
-    table.compact(table.plan_compaction(rewrite_all=True), engine="local", threads=1)
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("second", ["tail", "flushed", "direct", "transaction"])
-@pytest.mark.parametrize("first", STEPS)
-def test_replaced_versions_never_show(catalog: sk.Catalog, table: sk.Table, first: str, second: str) -> None:
-    """k → 100, then k → 5: nothing matches v > 50, wherever the two versions are."""
-    table.append(rows(k1=60, k2=40))
-    writer = writer_of(table)
-    writer.upsert(rows(k7=100, k8=5, k9=100))
-    STEPS[first](table, writer)
-    if first == "recovered":
-        writer.close(flush=False)
-        writer = writer_of(table)
-    newer = rows(k7=5, k8=100)
-    if second == "direct":
-        table.upsert(newer)
-        table.delete(keys=9)
-    elif second == "transaction":
-        with table.transaction() as changes:
-            changes.upsert(newer)
-            changes.delete(keys=9)
-            assert content(changes, "v > 50") == {1: 60, 8: 100}
-            assert content(changes, "v <= 50") == {2: 40, 7: 5}
-    else:
-        writer.upsert(newer)
-        writer.delete(keys=9)
-    if second == "flushed":
-        writer.flush()
-    assert content(table, "v > 50") == {1: 60, 8: 100}
-    assert content(table, "v <= 50") == {2: 40, 7: 5}
-    assert content(table, "id = 7 and v > 50") == {}
-    assert table.scan("v > 50").count() == 2
-    assert table.scan("v > 50", columns=["id"], limit=5, order_by="id").to_arrow()["id"].to_pylist() == [1, 8]
-    assert table.scan().aggregate(sk.max("v"), sk.count()).to_pylist()[0] == {"max(v)": 100, "count": 4}
-    writer.close()
-    assert committed(catalog) == {1: 60, 2: 40, 7: 5, 8: 100}
 
 
 # -- other writers -----------------------------------------------------------------------------
@@ -411,30 +355,6 @@ def test_rows_are_recovered_under_a_later_schema(catalog: sk.Catalog) -> None:
 
 
 # -- the background ----------------------------------------------------------------------------
-
-
-class Gate(SqlCatalog):
-    """A catalog whose commits wait, or fail."""
-
-    opens: threading.Event
-    failure: Exception | None = None
-    waiting: threading.Event
-
-    def commit_table(self, *args: Any, **options: Any) -> Any:
-        self.waiting.set()
-        assert self.opens.wait(60)
-        if self.failure is not None:
-            raise self.failure
-        return super().commit_table(*args, **options)
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    made = Gate("gate", uri=f"sqlite:///{tmp_path}/gate.db", warehouse=f"file://{tmp_path}/gated")
-    made.opens, made.waiting = threading.Event(), threading.Event()
-    made.opens.set()
-    yield made
-    made.opens.set()
 
 
 def test_a_full_memtable_is_flushed_in_the_background(gate: Gate) -> None:
