@@ -53,7 +53,7 @@ SAMPLES = {
     # tests/corpus
     "corpus": Sample(40, 1 / 100),
     # tests/faults
-    "killed tails": Sample(14, 0.015),
+    "killed tails": Sample(15, 0.015),
     "damaged aggregates": Sample(10, 1 / 36),
     "damaged index": Sample(32, 1 / 6),
     "damaged tables": Sample(14, 1 / 50),
