@@ -80,7 +80,11 @@ def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
         if is_text(field.type) and field.name in wanted.names and _is_uuid(wanted.field(field.name).type):
             own = own.set_column(at, field.name, _uuids(own.column(at), field.name, table))
     uncast = _before_cast(own.schema, wanted)
-    conformed = conform(own, uncast, path=table)
+    try:
+        conformed = conform(own, uncast, path=table)
+    except SchemaError as error:
+        error.hint = "cast the column, or fill in its values, before writing"
+        raise
     columns = [_cast(conformed.column(at), field, table) for at, field in enumerate(wanted)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
