@@ -291,6 +291,8 @@ def test_another_directory_is_recorded_in_the_table(
     for options in ({}, {"wal": tmp_path / "other"}):
         with pytest.raises(sk.ConflictError, match="tail is not in this directory of this host"):
             writer_of(catalog.open("db.t"), **options)
+    with pytest.raises(sk.UsageError, match="wal= is not a local directory: s3://bucket/logs"):
+        writer_of(table, wal="s3://bucket/logs")
     with pytest.raises(sk.UsageError, match="below the table's location"):
         writer_of(table, wal=tmp_path / "w" / "db" / "t" / "wal")
 
