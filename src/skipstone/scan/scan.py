@@ -113,8 +113,10 @@ class Scan(PublicNames):
             (1, True)
         """
 
+        lake = self.lake
+
         def make() -> tuple[ScanPlan, int]:
-            plan = make_plan(self.lake, self._question())
+            plan = make_plan(lake, self._question(lake))
             return plan, 1 if where is None or where.__class__ is str else _weight(where)
 
         *query, options = self._query
@@ -122,9 +124,9 @@ class Scan(PublicNames):
         # Equal options are one object, which a cached plan references: no hashing is needed.
         key = (*query, id(options))
         try:
-            plan: ScanPlan = self.lake.plans.get_or_make(key, make)
+            plan: ScanPlan = lake.plans.get_or_make(key, make)
         except UnknownColumnError as error:
-            error.hint = self.lake.pinned.renamed(error.column or "") or error.hint
+            error.hint = lake.pinned.renamed(error.column or "") or error.hint
             raise
         return plan
 
@@ -134,15 +136,15 @@ class Scan(PublicNames):
         *query, options = self._query
         return self.lake.plans.get((*query, id(options))) is not None
 
-    def _question(self) -> Question:
+    def _question(self, lake: Lake) -> Question:
         where, columns, limit, order, options = self._query
-        sensitive, schema = options.case_sensitive, self.lake.schema
+        sensitive, schema = options.case_sensitive, lake.schema
         predicate = None if where is None else to_predicate(where)
         if predicate is not None:
-            predicate = settle(predicate, self.lake.query_schema, case_sensitive=sensitive)
+            predicate = settle(predicate, lake.query_schema, case_sensitive=sensitive)
         return Question(
             predicate,
-            resolve(columns, schema, case_sensitive=sensitive, query=self.lake.query_schema),
+            resolve(columns, schema, case_sensitive=sensitive, query=lake.query_schema),
             limit,
             parse_order(order, schema, case_sensitive=sensitive),
             options,
@@ -448,7 +450,7 @@ class Scan(PublicNames):
         """
         from skipstone.scan.verify import verify
 
-        question = self._question()
+        question = self._question(self.lake)
         return verify(self.lake, replace(question, projection=question.projection.inputs))
 
     # -- representations ---------------------------------------------------------------------
