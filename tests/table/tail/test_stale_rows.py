@@ -103,7 +103,8 @@ class Writes:
             self.open()
 
 
-@pytest.mark.parametrize("partition", [(), pytest.param(["truncate(50, v)"], marks=pytest.mark.slow)])
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("partition", [(), ["truncate(50, v)"]])
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_replaced_versions_never_show(gate: Gate, first: str, second: str, partition: list[str]) -> None:
     catalog = sk.catalog(gate)
