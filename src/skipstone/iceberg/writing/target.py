@@ -104,7 +104,7 @@ _HINTS: Final[Mapping[str | None, str]] = {
 
 @contextmanager
 def _hints_for_rows() -> Iterator[None]:
-    """What to do about files is no help to those who have rows."""
+    """Replace hints about files by hints about rows."""
     try:
         yield
     except SchemaError as error:
