@@ -112,8 +112,8 @@ class Scan(PublicNames):
             >>> len(plan.tasks), plan.rows < 250
             (1, True)
         """
-
-        lake = self.lake
+        # Without a call in the usual case.
+        lake = self._lake if self._lake.pinned is self._snapshot else self.lake
 
         def make() -> tuple[ScanPlan, int]:
             plan = make_plan(lake, self._question(lake))
