@@ -27,11 +27,9 @@ SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
 IDS = 30
 Rows = dict[int, int]
 Call = tuple[str, list[tuple[int, int]]]
-"""A method of the writer, and its rows, or keys with any value."""
+"""What is called, and its rows, or keys with any value."""
 _KINDS = {
     ".wal": "log",
-    "tail.json": "state",
-    ".tmp": "state",
     ".avro": "manifest",
     ".metadata.json": "metadata",
 }
@@ -43,7 +41,7 @@ def calls(seed: int) -> list[Call]:
     chosen: list[Call] = []
     for _ in range(chance.randint(4, 7)):
         ids = chance.sample(range(IDS), chance.randint(1, 6))
-        name = chance.choices(["upsert", "delete", "flush"], [5, 3, 3])[0]
+        name = chance.choices(["upsert", "delete", "flush", "direct", "transaction"], [6, 4, 4, 1, 1])[0]
         chosen.append((name, [] if name == "flush" else [(n, chance.randrange(10**6)) for n in ids]))
     return [*chosen, ("upsert", [(chance.randrange(IDS), seed)]), ("flush", [])]
 
@@ -52,11 +50,17 @@ def after(rows: Rows, made: Sequence[Call]) -> Rows:
     """The rows after some calls."""
     rows = dict(rows)
     for name, pairs in made:
-        if name == "upsert":
-            rows.update(pairs)
-        for number, _ in pairs if name == "delete" else ():
+        put, deleted = parts(name, pairs)
+        rows.update(put)
+        for number, _ in deleted:
             rows.pop(number, None)
     return rows
+
+
+def parts(name: str, pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The rows that a call puts and deletes: a transaction does both."""
+    put = {"delete": 0, "transaction": (len(pairs) + 1) // 2}.get(name, len(pairs))
+    return pairs[:put], pairs[put:]
 
 
 def write(root: Path, made: Sequence[Call], sync: Any, log: int) -> None:
@@ -65,11 +69,19 @@ def write(root: Path, made: Sequence[Call], sync: Any, log: int) -> None:
     assert isinstance(table, sk.Table)
     writer = table.writer(sync=sync, flush_seconds=None)
     for name, pairs in made:
-        ids = [number for number, _ in pairs]
+        put, deleted = parts(name, pairs)
+        rows = pa.table([[number for number, _ in put], [v for _, v in put]], schema=SCHEMA)
+        keys = [number for number, _ in deleted]
         if name == "upsert":
-            writer.upsert(pa.table([ids, [v for _, v in pairs]], schema=SCHEMA))
+            writer.upsert(rows)
         elif name == "delete":
-            writer.delete(keys=ids)
+            writer.delete(keys=keys)
+        elif name == "direct":
+            table.upsert(rows)
+        elif name == "transaction":
+            with table.transaction() as changes:
+                changes.upsert(rows)
+                changes.delete(keys=keys)
         else:
             writer.flush()
         os.write(log, b"+")
@@ -99,6 +111,17 @@ def kind_of(path: str) -> str | None:
     return next((kind for suffix, kind in _KINDS.items() if path.endswith(suffix)), None)
 
 
+def purpose_of(path: Path, to: Path) -> str:
+    """What a new file of a tail is for."""
+    if to.suffix == ".wal":
+        return "segment"
+    new = json.loads(path.read_bytes())
+    old = json.loads(to.read_bytes()) if to.exists() else {"token": 0}
+    if new["token"] != old["token"]:
+        return "lease"
+    return "floor" if new["intent"] is None else "intent"
+
+
 def arm(step: Killer) -> None:
     """Take steps around all that changes files, and around commits of the catalog."""
     sync, data_sync, append, replace, unlink = os.fsync, os.fdatasync, os.writev, os.replace, os.unlink
@@ -126,9 +149,10 @@ def arm(step: Killer) -> None:
         return done
 
     def replaced(path: Any, to: Any, **options: Any) -> None:
-        step("replace")
+        name = purpose_of(Path(path), Path(to))
+        step(f"{name} before")
         replace(path, to, **options)
-        step("replaced")
+        step(f"{name} after")
 
     def unlinked(path: Any, **options: Any) -> None:
         if kind_of(str(path)) == "log":

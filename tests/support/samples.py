@@ -48,13 +48,12 @@ SAMPLES = {
     # tests/table
     "overlays": Sample(12, 0.03),
     "aggregates of overlays": Sample(4, 0.008),
-    "transactions": Sample(3, 1 / 100),
     "keyed model": Sample(4, 1 / 2_500),
     "keyed writes": Sample(2, 1 / 100),
     # tests/corpus
     "corpus": Sample(40, 1 / 100),
     # tests/faults
-    "killed tails": Sample(14, 0.015),
+    "killed tails": Sample(15, 0.015),
     "damaged aggregates": Sample(10, 1 / 36),
     "damaged index": Sample(32, 1 / 6),
     "damaged tables": Sample(14, 1 / 50),

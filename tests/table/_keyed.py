@@ -65,7 +65,9 @@ def content(table: sk.Table) -> list[dict[str, Any]]:
     return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
 
 
-def as_others_read(table: sk.Table, reader: Any = None) -> tuple[pa.Table, pa.Table]:
+def as_others_read(
+    table: sk.Table, reader: Any = None, snapshot: int | None = None
+) -> tuple[pa.Table, pa.Table]:
     """The rows of the current metadata file as pyiceberg and Polars read them, in any order.
 
     The native reader of Polars supports only delete files of one data file each.
@@ -75,8 +77,8 @@ def as_others_read(table: sk.Table, reader: Any = None) -> tuple[pa.Table, pa.Ta
     location = table.table.metadata_location
     os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
     static = StaticTable.from_metadata(location)
-    frame = pl.scan_iceberg(location, reader_override=reader).collect()
-    return static.scan().to_arrow(), frame.to_arrow()
+    frame = pl.scan_iceberg(location, reader_override=reader, snapshot_id=snapshot).collect()
+    return static.scan(snapshot_id=snapshot).to_arrow(), frame.to_arrow()
 
 
 def sorted_rows(table: pa.Table, schema: pa.Schema) -> pa.Table:

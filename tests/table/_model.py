@@ -1,193 +1,66 @@
-"""Random operations on a keyed table and on a dict, which must agree after each of them.
-
-Operations are data: a trace that fails is shortened by leaving operations out, and printed.
-"""
+"""A keyed table and a dict, which must agree after each operation; failing traces are shortened and shown."""
 
 from __future__ import annotations
 
 import math
-import random
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyiceberg.types import LongType
 
 import skipstone as sk
+from tests.table._keyed import as_others_read
+from tests.table._operations import SCHEMA, Condition, Key, Operation, Row, holds, shorten, sort_key, text
 
 TABLE = "db.t"
-SCHEMA = pa.schema(
-    {"region": pa.string(), "n": pa.int32(), "v": pa.int64(), "s": pa.string(), "f": pa.float64()}
+
+
+class Setup(NamedTuple):
+    """How a table is created."""
+
+    key: Sequence[str]
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = {}
+
+
+SETUPS = (
+    Setup(["n"]),
+    Setup(["region", "n"], ["region"]),
+    # A key can move from one partition to another.
+    Setup(["n"], ["truncate(50, v)"], {"write.delete.granularity": "file"}),
+    Setup(["region", "n"], ["bucket(3, n)"]),
 )
-KEYS = (["n"], ["region", "n"])
-REGIONS = ("eu", "us")
-NUMBERS = 40
-"""Keys are few, so that most writes replace rows."""
-Row = dict[str, Any]
-Key = tuple[Any, ...]
+EFFORT = 100_000
+"""Operations to find a shorter trace with."""
 Rows = dict[Key, Row]
-Operation = tuple[Any, ...]
-"""A method of ``Pair``, and its arguments."""
-
-# -- predicates --------------------------------------------------------------------------------
-
-Leaf = tuple[str, str, Any]
-"""Column, operator and literal."""
-Condition = tuple[Any, ...]
-"""A leaf, or ``and``, ``or`` or ``not`` and conditions."""
-
-
-def text(condition: Condition) -> str:
-    """SQL."""
-    first, *rest = condition
-    if first in ("and", "or"):
-        return f" {first} ".join(f"({text(one)})" for one in rest)
-    if first == "not":
-        return f"not ({text(rest[0])})"
-    operator, literal = rest
-    if operator == "null":
-        return f"{first} is null"
-    if operator == "in":
-        return f"{first} in ({', '.join(map(_literal, literal))})"
-    return f"{first} {operator} {_literal(literal)}"
-
-
-def _literal(value: Any) -> str:
-    return f"'{value}'" if isinstance(value, str) else str(value)
-
-
-def holds(condition: Condition, row: Row) -> bool | None:
-    """Three-valued logic; NaN is equal to itself, and larger than all numbers."""
-    first, *rest = condition
-    if first in ("and", "or"):
-        results = [holds(one, row) for one in rest]
-        decided = first == "or"
-        return decided if decided in results else None if None in results else not decided
-    if first == "not":
-        inner = holds(rest[0], row)
-        return None if inner is None else not inner
-    operator, literal = rest
-    value = row[first]
-    if operator == "null":
-        return value is None
-    if value is None:
-        return None
-    if operator == "in":
-        return value in literal
-    one, other = ordered(value), ordered(literal)
-    return {"=": one == other, "<": one < other, ">": one > other, "<=": one <= other, "<>": one != other}[
-        operator
-    ]
-
-
-def ordered(value: Any) -> Any:
-    """A value that compares as in SQL."""
-    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
-
-
-def sort_key(value: Any) -> Any:
-    """NULLs come first."""
-    return (value is not None, ordered(value) if value is not None else 0)
-
-
-# -- random operations -------------------------------------------------------------------------
-
-
-class Chance(random.Random):
-    """Draws operations."""
-
-    def row(self) -> Row:
-        return {
-            "region": self.choice(REGIONS),
-            "n": self.randrange(NUMBERS),
-            "v": self.choice([None, *range(0, 200, 10)]),
-            "s": self.choice([None, "", "a", "b", "x" * 20]),
-            "f": self.choice([None, math.nan, -1.5, 0.0, 2.5, 1e300]),
-        }
-
-    def some_rows(self, most: int = 12) -> list[Row]:
-        return [self.row() for _ in range(self.randint(1, most))]
-
-    def some_keys(self, most: int = 6) -> list[Key]:
-        count = self.randint(1, most)
-        return [(self.choice(REGIONS), self.randrange(NUMBERS)) for _ in range(count)]
-
-    def condition(self, depth: int = 2) -> Condition:
-        if depth and self.random() < 0.4:
-            inner = [self.condition(depth - 1) for _ in range(2)]
-            return self.choice([("and", *inner), ("or", *inner), ("not", inner[0])])
-        column = self.choice(["n", "n", "v", "v", "region", "s", "f"])
-        if self.random() < 0.1:
-            return (column, "null", None)
-        literals = {
-            "n": range(NUMBERS),
-            "v": range(0, 200, 5),
-            "region": REGIONS,
-            "s": ["", "a", "x" * 20],
-            "f": [-1.5, 0.0, 2.5],
-        }[column]
-        if self.random() < 0.2:
-            return (column, "in", tuple(self.choice(literals) for _ in range(3)))
-        return (column, self.choice(["=", "<", ">", "<=", "<>"]), self.choice(literals))
-
-    def maybe(self, make: Callable[[], Any], share: float = 0.7) -> Any:
-        return make() if self.random() < share else None
-
-    def read(self) -> Operation:
-        kind = self.choices(["scan", "count", "total", "get"], [5, 2, 1, 3])[0]
-        if kind == "get":
-            return (kind, self.some_keys())
-        where = self.maybe(self.condition)
-        if kind != "scan":
-            return (kind, where)
-        columns = self.maybe(lambda: self.sample(SCHEMA.names, self.randint(1, 5)), 0.5)
-        order = self.maybe(lambda: [f"{self.choice(SCHEMA.names)} {self.choice(['asc', 'desc'])}"], 0.3)
-        return (kind, where, columns, self.maybe(lambda: self.randint(0, 30), 0.3), order)
-
-    def staged(self) -> list[Operation]:
-        """What a transaction does."""
-        return [
-            self.choice([("put", self.some_rows()), ("delete", self.some_keys()), self.read()])
-            for _ in range(self.randint(1, 4))
-        ]
-
-    def operation(self) -> Operation:
-        name = self.choices(
-            [*WRITES, "read", "flush", "pin", "old", "changes", "compact", "transaction", "reopen", "tail"],
-            [26, 8, 2, 2, 2, 2, 26, 5, 3, 3, 1, 1.5, 4, 2, 4],
-        )[0]
-        if name == "read":
-            return self.read()
-        make: dict[str, Callable[[], Operation]] = {
-            "put": lambda: (self.some_rows(),),
-            "delete": lambda: (self.some_keys(),),
-            "append": lambda: (self.some_rows(2),),
-            "delete_where": lambda: (self.condition(1),),
-            "update": lambda: (self.condition(1), self.choice([None, 7, 195])),
-            "merge": lambda: (self.some_rows(), self.choice(["insert", "ignore"])),
-            "old": lambda: (self.random(),),
-            "changes": lambda: (self.random(), self.random()),
-            "compact": lambda: (self.random() < 0.5,),
-            "transaction": lambda: (self.staged(), self.random() < 0.8),
-            "reopen": lambda: (self.random() < 0.5,),
-            "tail": lambda: (self.choice(["every", "interval", "off", None]),),
-        }
-        return (name, *(make[name]() if name in make else ()))
-
-
-WRITES = ("put", "delete", "append", "delete_where", "update", "merge")
-
-
-def operations(seed: int, count: int) -> list[Operation]:
-    """Random operations; the first opens the tail."""
-    chance = Chance(seed)
-    return [("tail", "off"), *(chance.operation() for _ in range(count - 1))]
-
+Columns = dict[str, int]
+"""Columns by name; a renamed column keeps its number."""
 
 # -- a table and a dict ------------------------------------------------------------------------
+
+
+@dataclass
+class Open:
+    """A transaction."""
+
+    changes: sk.Transaction
+    base: Rows
+    rows: Rows
+    staged: set[Key] = field(default_factory=set)
+
+
+class Pin(NamedTuple):
+    """What is expected of a snapshot."""
+
+    rows: Rows
+    columns: Columns
+    schema: pa.Schema
 
 
 @dataclass
@@ -195,22 +68,53 @@ class Pair:
     """A table, and what is expected of it."""
 
     folder: Path
-    keys: Sequence[str]
+    setup: Setup
     rows: Rows = field(default_factory=dict)
-    past: dict[int, Rows] = field(default_factory=dict)
-    """Rows of snapshots."""
+    columns: Columns = field(default_factory=lambda: {name: at for at, name in enumerate(SCHEMA.names)})
+    past: dict[int, Pin] = field(default_factory=dict)
+    """Snapshots by their id."""
+    tags: dict[str, int] = field(default_factory=dict)
+    open: dict[int, Open] = field(default_factory=dict)
+    held: list[tuple[sk.Scan, Counter[Any]]] = field(default_factory=list)
+    staged: set[Key] = field(default_factory=set)
+    """Keys that the transaction has written."""
+    pending: set[Key] = field(default_factory=set)
+    """Keys in the tail, and maybe some that are flushed."""
+    added: int = 0
 
     def __post_init__(self) -> None:
+        self.keys = self.setup.key
         self.catalog = sk.catalog(self.folder)
-        self.table = self.catalog.create_table(TABLE, SCHEMA, key=self.keys)
+        self.table = self.catalog.create_table(
+            TABLE,
+            SCHEMA,
+            key=self.keys,
+            partition_by=self.setup.partition_by,
+            properties=self.setup.properties,
+        )
         self.writer: sk.TailWriter | None = None
 
     def key(self, row: Row) -> Key:
         return tuple(row[name] for name in self.keys)
 
-    def short(self, key: Key) -> Key:
-        """A key of both columns, as a key of this table."""
-        return key[-len(self.keys) :]
+    def short(self, keys: list[Key]) -> list[Key]:
+        """Keys of both columns, as keys of this table."""
+        return [key[-len(self.keys) :] for key in keys]
+
+    def plain(self, keys: list[Key]) -> list[Any]:
+        """Keys as users have them: one column takes plain values."""
+        return [key[0] for key in keys] if len(self.keys) == 1 else keys
+
+    def whole(self, rows: list[Row]) -> list[Row]:
+        """Rows with values of the columns that were added."""
+        return [
+            {**row, **{name: row["n"] * at for name, at in self.columns.items() if name not in row}}
+            for row in rows
+        ]
+
+    def arrow(self, rows: list[Row]) -> pa.Table:
+        extra = [pa.field(name, pa.int64()) for name in self.columns if name not in SCHEMA.names]
+        return pa.Table.from_pylist(rows, pa.schema([*SCHEMA, *extra]))
 
     def do(self, operation: Operation) -> None:
         name, *args = operation
@@ -219,84 +123,244 @@ class Pair:
     # -- writes ------------------------------------------------------------------------------
 
     def put(self, rows: list[Row]) -> None:
-        (self.writer or self.table).upsert(pa.Table.from_pylist(rows, SCHEMA))
-        self.rows.update((self.key(row), row) for row in rows)
+        rows = self.whole(rows)
+        (self.writer or self.table).upsert(self.arrow(rows))
+        self._replace(rows)
+
+    def _replace(self, rows: list[Row]) -> None:
+        new = {self.key(row): row for row in rows}
+        self.rows.update(new)
+        self._write(new)
+
+    def _write(self, keys: Iterable[Key]) -> None:
+        self.staged.update(keys)
+        if self.writer is not None:
+            self.pending.update(keys)
 
     def delete(self, keys: list[Key]) -> None:
-        chosen = [self.short(key) for key in keys]
-        # One column takes plain values.
-        plain = [key[0] for key in chosen] if len(self.keys) == 1 else chosen
-        (self.writer or self.table).delete(keys=plain)
+        chosen = self.short(keys)
+        (self.writer or self.table).delete(keys=self.plain(chosen))
+        self._write([key for key in chosen if key in self.rows or self.writer is not None])
         for key in chosen:
             self.rows.pop(key, None)
 
     def append(self, rows: list[Row]) -> None:
+        rows = self.whole(rows)
         added = {self.key(row): row for row in rows}
-        table = pa.Table.from_pylist(rows, SCHEMA)
         if len(added) < len(rows) or self.rows.keys() & added:
             try:
-                self.table.append(table)
+                self.table.append(self.arrow(rows))
             except sk.DuplicateKeyError:
                 return
             raise AssertionError("duplicate keys were appended")
-        self.table.append(table)
-        self.rows.update(added)
+        self.table.append(self.arrow(rows))
+        self._replace(rows)
 
     def delete_where(self, where: Condition) -> None:
         self.table.delete(text(where))
-        self.rows = {key: row for key, row in self.rows.items() if not holds(where, row)}
+        gone = {key for key, row in self.rows.items() if holds(where, row)}
+        self.staged |= gone
+        self.rows = {key: row for key, row in self.rows.items() if key not in gone}
 
     def update(self, where: Condition, value: int | None) -> None:
         self.table.update(text(where), {"v": value})
-        for key, row in self.rows.items():
-            if holds(where, row):
-                self.rows[key] = {**row, "v": value}
+        chosen = [row for row in self.rows.values() if holds(where, row) and row["v"] != value]
+        self._replace([{**row, "v": value} for row in chosen])
 
     def merge(self, rows: list[Row], unmatched: str) -> None:
         """Matched rows are updated; others are inserted or ignored."""
-        source = {self.key(row): row for row in rows}
-        self.table.merge(pa.Table.from_pylist(list(source.values()), SCHEMA), when_not_matched=unmatched)
-        self.rows.update(
-            {key: row for key, row in source.items() if unmatched == "insert" or key in self.rows}
-        )
+        source = {self.key(row): row for row in self.whole(rows)}
+        self.table.merge(self.arrow(list(source.values())), when_not_matched=unmatched)
+        known = {key: canonical(self.rows[key]) for key in source if key in self.rows}
+        changed = [key for key, row in source.items() if known.get(key, unmatched) != canonical(row)]
+        self._replace([source[key] for key in changed if unmatched == "insert" or key in known])
+
+    def elsewhere(self, rows: list[Row], keys: list[Key]) -> None:
+        """Another process writes rows of keys that are not in the tail."""
+        own = [row for row in self.whole(rows) if self.key(row) not in self.pending]
+        gone = [key for key in self.short(keys) if key not in self.pending]
+        other = self.catalog.open(TABLE)
+        if own:
+            other.upsert(self.arrow(own))
+        if gone:
+            other.delete(keys=self.plain(gone))
+        self.rows.update((self.key(row), row) for row in own)
+        for key in gone:
+            self.rows.pop(key, None)
+        self.table.refresh()
+        self.scan()
+
+    # -- transactions ------------------------------------------------------------------------
 
     def transaction(self, staged: list[Operation], commits: bool) -> None:
-        before, self.rows = dict(self.rows), dict(self.rows)
-        table, writer = self.table, self.writer
+        run = Open(self.table.transaction(), self.rows, dict(self.rows))
+        self.pending.clear()
         try:
-            with table.transaction() as changes:
-                # Reads and writes of the block are those of the transaction.
-                self.table, self.writer = changes, None
+            with run.changes:
                 for operation in staged:
-                    self.do(operation)
+                    self._do_within(run, operation)
                 if not commits:
                     raise _AbortError
+            self._commit(run)
         except _AbortError:
-            self.rows = before
+            pass
+        self.scan()
+
+    def begin(self, number: int) -> None:
+        """Begin one of two transactions, between whose operations are those of others."""
+        self.end(number, False)
+        self.open[number] = Open(self.table.transaction(), dict(self.rows), dict(self.rows))
+        self.pending.clear()
+
+    def within(self, number: int, operation: Operation) -> None:
+        if number in self.open:
+            self._do_within(self.open[number], operation)
+
+    def _do_within(self, run: Open, operation: Operation) -> None:
+        """Reads and writes are those of the transaction."""
+        outside = self.table, self.writer, self.rows, self.staged
+        self.table, self.writer, self.rows, self.staged = run.changes, None, run.rows, run.staged
+        try:
+            self.do(operation)
         finally:
-            self.table, self.writer = table, writer
+            run.rows = self.rows
+            self.table, self.writer, self.rows, self.staged = outside
+
+    def end(self, number: int, commits: bool) -> None:
+        """Commit, which must fail if a row of a key that was written has changed, or roll back."""
+        run = self.open.pop(number, None)
+        if run is None:
+            return
+        if not commits:
+            run.changes.rollback()
+            return
+        changed = {key for key in run.staged if _one(run.base, key) != _one(self.rows, key)}
+        self.pending.clear()
+        try:
+            run.changes.commit()
+        except sk.ConflictError:
+            assert changed, "conflict without a changed row"
+        else:
+            assert not changed, f"changed rows are no conflict: {sorted(changed)}"
+            self._commit(run)
+        self.scan()
+
+    def _commit(self, run: Open) -> None:
+        for key in run.staged:
+            self.rows.pop(key, None)
+        self.rows.update((key, run.rows[key]) for key in run.staged if key in run.rows)
 
     # -- what changes no rows ----------------------------------------------------------------
 
-    def tail(self, sync: str | None) -> None:
+    def tail(self, sync: str | None, flush_rows: int) -> None:
         """Close the writer, and open another one unless ``sync`` is None."""
         if self.writer is not None:
             self.writer.close(flush=sync is None or sync == "every")
-        if sync is not None:
-            self.writer = self.table.writer(sync=sync, flush_seconds=None)
-        elif self.writer is not None:
             self.writer = None
+        if sync is not None:
+            self.writer = self.table.writer(sync=sync, flush_seconds=None, flush_rows=flush_rows)
         self.scan()
 
     def flush(self) -> None:
         if self.writer is not None:
             self.writer.flush()
+            self.pending.clear()
         assert rows_of(self.catalog.open(TABLE).scan()) == expected(self.rows)
+
+    def hold(self, where: Condition | None, columns: list[str] | None) -> None:
+        """A scan is executed later, and has the rows of today."""
+        scan = self.table.scan(None if where is None else text(where), columns=columns)
+        self.held.append((scan, Counter(map(canonical, self.matching(where, columns)))))
+
+    def release(self) -> None:
+        for scan, rows in self.held:
+            assert rows_of(scan) == rows, "a scan has other rows than when it began"
+        self.held.clear()
+
+    @property
+    def now(self) -> Pin:
+        return Pin(dict(self.rows), dict(self.columns), self.table.schema)
 
     def pin(self) -> None:
         self.flush()
-        if self.table.snapshot is not None:
-            self.past[self.table.snapshot] = dict(self.rows)
+        snapshot, metadata = self.table.snapshot, self.table.metadata
+        # Snapshots are read with the schema that they were written with.
+        if snapshot is not None and metadata.snapshot_by_id(snapshot).schema_id == metadata.current_schema_id:
+            self.past[snapshot] = self.now
+
+    def tag(self, number: int) -> None:
+        self.pin()
+        name = f"t{number}"
+        if self.table.snapshot in self.past and name not in self.tags:
+            self.table.create_tag(name)
+            self.tags[name] = self.table.snapshot
+
+    def untag(self, number: int) -> None:
+        if self.tags.pop(f"t{number}", None) is not None:
+            self.table.drop_ref(f"t{number}")
+
+    def rollback(self, share: float) -> None:
+        """Go back to an ancestor; what the tail has is flushed, and rolled back with the rest."""
+        self._alone()
+        self.flush()
+        line = {one.snapshot_id for one in self.table.metadata.snapshots}
+        number = self.some_past(share)
+        if number is None or number not in line:
+            return
+        try:
+            self.table.rollback(number)
+        except sk.UsageError:
+            # It was rolled back itself.
+            return
+        rows, columns, _ = self.past[number]
+        names = {at: name for name, at in columns.items()}
+        self.rows = {
+            key: {name: row[names[at]] if at in names else None for name, at in self.columns.items()}
+            for key, row in rows.items()
+        }
+        self.scan()
+
+    def evolve(self, kind: str, flushes: bool) -> None:
+        """Another process changes the schema, while rows of the former schema are in the log."""
+        self._alone()
+        writer, extra = self.writer, [name for name in self.columns if name not in SCHEMA.names]
+        if writer is not None and not flushes:
+            writer.close(flush=False)
+        self.added += 1
+        new = f"x{self.added}"
+        with self.catalog.open(TABLE).table.update_schema() as change:
+            if kind == "widen":
+                change.update_column("n", LongType())
+            elif kind == "add" or not extra:
+                change.add_column(new, LongType())
+                self.columns[new] = 100 + self.added
+                self.rows = {key: {**row, new: None} for key, row in self.rows.items()}
+            else:
+                old = extra[0]
+                at = self.columns.pop(old)
+                if kind == "rename":
+                    change.rename_column(old, new)
+                    self.columns[new] = at
+                    self.rows = {key: {**row, new: row[old]} for key, row in self.rows.items()}
+                else:
+                    change.delete_column(old)
+                self.rows = {
+                    key: {name: row[name] for name in self.columns} for key, row in self.rows.items()
+                }
+        if writer is not None and flushes:
+            writer.close()
+        self._open_again()
+
+    def _alone(self) -> None:
+        """End what would fail by itself later."""
+        for number in list(self.open):
+            self.end(number, False)
+        self.release()
+
+    def index(self) -> None:
+        """Build the index of the table; writes extend it."""
+        self.table.index.build(engine="local")
+        self.scan()
 
     def compact(self, elsewhere: bool) -> None:
         """Rewrite all files, by this table or by another process."""
@@ -307,20 +371,49 @@ class Pair:
             self.table.refresh()
         self.scan()
 
-    def reopen(self, flush: bool) -> None:
-        """As if the process had ended and started again."""
-        writer = self.writer
-        if writer is not None:
-            writer.close(flush=flush)
+    def expire(self, keep: int) -> None:
+        """Remove all snapshots but the last ones, and those of tags."""
+        self._alone()
+        self.table.expire(older_than="9999-01-01", retain_last=keep)
+        left = {one.id for one in self.table.snapshots()}
+        assert set(self.tags.values()) <= left
+        self.past = {number: pin for number, pin in self.past.items() if number in left}
+        self.scan()
+
+    def manifests(self) -> None:
+        self.table.rewrite_manifests(rewrite_all=True)
+        self.scan()
+
+    def orphans(self) -> None:
+        """Only metadata of commits that lost a race are orphans, and the log is not below the table."""
+        self._alone()
+        report = self.table.remove_orphans(older_than="9999-01-01", allow_recent=True)
+        left = [path for path in report.files if not path.endswith(".metadata.json")]
+        assert not left, f"orphans: {left}"
+        self.scan()
+
+    def reopen(self, flush: bool, torn: bool) -> None:
+        """As if the process had ended, maybe while it wrote, and started again."""
+        self._alone()
+        if self.writer is not None:
+            self.writer.close(flush=flush)
+            logs = sorted(Path(self.table.tail_status().path).glob("*.wal"))
+            if torn and logs:
+                with logs[-1].open("ab") as log:
+                    log.write(b"half a frame")
+        self._open_again()
+
+    def _open_again(self) -> None:
         self.table = self.catalog.open(TABLE)
-        if writer is not None:
+        if self.writer is not None:
             self.writer = self.table.writer(sync="off", flush_seconds=None)
         self.scan()
 
     # -- reads -------------------------------------------------------------------------------
 
-    def matching(self, where: Condition | None) -> list[Row]:
-        return [row for row in self.rows.values() if where is None or holds(where, row)]
+    def matching(self, where: Condition | None, columns: list[str] | None = None) -> list[Row]:
+        rows = [row for row in self.rows.values() if where is None or holds(where, row)]
+        return rows if columns is None else [{name: row[name] for name in columns} for row in rows]
 
     def scan(
         self,
@@ -331,17 +424,19 @@ class Pair:
     ) -> None:
         sql = None if where is None else text(where)
         found = self.table.scan(sql, columns=columns, limit=limit, order_by=order).to_arrow().to_pylist()
-        wanted = [{name: row[name] for name in columns or SCHEMA.names} for row in self.matching(where)]
+        wanted = self.matching(where, columns)
         count = len(wanted) if limit is None else min(limit, len(wanted))
-        assert len(found) == count, f"{len(found)} rows instead of {count}"
         extra = Counter(map(canonical, found)) - Counter(map(canonical, wanted))
         assert not extra, f"wrong rows: {list(extra)}"
+        assert len(found) == count, f"{len(found)} rows instead of {count}"
         if order is not None:
-            name, direction = order[0].split()
-            values = [sort_key(row[name]) for row in self.matching(where)]
-            values.sort(reverse=direction == "desc")
-            if columns is None or name in columns:
-                assert [sort_key(row[name]) for row in found] == values[:count], "wrong order"
+            rows = self.matching(where)
+            for one in reversed(order):
+                name, direction = one.split()
+                rows.sort(key=lambda row, name=name: sort_key(row[name]), reverse=direction == "desc")
+            for name in {one.split()[0] for one in order} & set(columns or SCHEMA.names):
+                values = [sort_key(row[name]) for row in rows[:count]]
+                assert [sort_key(row[name]) for row in found] == values, "wrong order"
 
     def count(self, where: Condition | None) -> None:
         found = self.table.scan(None if where is None else text(where)).count()
@@ -356,26 +451,39 @@ class Pair:
         assert list(found.values()) == wanted, f"aggregates are {found}, not {wanted}"
 
     def get(self, keys: list[Key]) -> None:
-        chosen = [self.short(key) for key in keys]
-        one = self.table.get(chosen[0] if len(self.keys) > 1 else chosen[0][0])
+        chosen = self.short(keys)
+        one = self.table.get(self.plain(chosen)[0])
         wanted = self.rows.get(chosen[0])
         assert (one is None) == (wanted is None), f"get gave {one}"
         assert wanted is None or canonical(one) == canonical(wanted)
-        many = self.table.get_many(chosen if len(self.keys) > 1 else [key[0] for key in chosen]).to_pylist()
+        many = self.table.get_many(self.plain(chosen)).to_pylist()
         distinct = {key: self.rows[key] for key in chosen if key in self.rows}
-        assert Counter(map(canonical, many)) == Counter(map(canonical, distinct.values()))
+        assert list(map(canonical, many)) == list(map(canonical, distinct.values())), f"get_many gave {many}"
 
     def some_past(self, share: float) -> int | None:
         return list(self.past)[int(share * len(self.past))] if self.past else None
 
     def old(self, share: float) -> None:
-        """A snapshot has its rows for ever."""
+        """A snapshot has its rows until it expires; a tag is another name for it."""
         number = self.some_past(share)
         if number is not None:
-            assert rows_of(self.table.at(number).scan()) == expected(self.past[number])
+            names = [name for name, tagged in self.tags.items() if tagged == number]
+            for name in (number, *names):
+                assert rows_of(self.table.at(name).scan()) == expected(self.past[number].rows)
+
+    def others(self, share: float) -> None:
+        """pyiceberg and Polars read the rows of the current snapshot, and of an old one."""
+        self.pin()
+        for number in {self.table.snapshot, self.some_past(share)} & self.past.keys():
+            rows, _, schema = self.past[number]
+            if schema == self.table.schema:
+                for found in as_others_read(self.table, snapshot=number):
+                    assert Counter(map(canonical, found.to_pylist())) == expected(rows), (
+                        "others read other rows"
+                    )
 
     def changes(self, one: float, other: float) -> None:
-        """Rows that differ between two snapshots."""
+        """Rows that differ between two snapshots, or between one and now."""
         order = list(self.past)
         start, end = sorted(
             (self.some_past(share) for share in (one, other)),
@@ -383,9 +491,12 @@ class Pair:
         )
         if end is None:
             return
-        before, after = self.past[start] if start is not None else {}, self.past[end]
-        found = self.table.changes(start, end)
-        updated = {key for key in before.keys() & after if canonical(before[key]) != canonical(after[key])}
+        before, _, old = self.past[start]
+        after, _, schema = self.now if start == end else self.past[end]
+        if old != schema:
+            return
+        found = self.table.changes(start, None if start == end else end)
+        updated = {key for key in before.keys() & after if _one(before, key) != _one(after, key)}
         for rows, wanted in (
             (found.inserted, [after[key] for key in after.keys() - before]),
             (found.deleted, [before[key] for key in before.keys() - after]),
@@ -407,6 +518,10 @@ def canonical(row: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
+def _one(rows: Rows, key: Key) -> tuple[Any, ...] | None:
+    return canonical(rows[key]) if key in rows else None
+
+
 def rows_of(scan: sk.Scan) -> Counter[tuple[Any, ...]]:
     return Counter(map(canonical, scan.to_arrow().to_pylist()))
 
@@ -419,61 +534,50 @@ def expected(rows: Rows) -> Counter[tuple[Any, ...]]:
 
 
 @contextmanager
-def pair(folder: Path, keys: Sequence[str]) -> Iterator[Pair]:
-    """A new table, whose writer is closed at the end."""
-    made = Pair(folder, keys)
+def pair(folder: Path, setup: Setup) -> Iterator[Pair]:
+    """A new table, whose writer is closed at the end, and whose files are deleted."""
+    made = Pair(folder, setup)
     try:
         yield made
     finally:
         if made.writer is not None:
             made.writer.close(flush=False)
+        shutil.rmtree(folder)
 
 
-def failure(
-    folder: Path, keys: Sequence[str], trace: Sequence[Operation]
-) -> tuple[int, BaseException] | None:
+def failure(folder: Path, setup: Setup, trace: Sequence[Operation]) -> tuple[int, BaseException] | None:
     """The first operation that fails, and how; None if all agree, also at the end."""
     number = -1
     try:
-        with pair(folder, keys) as run:
+        with pair(folder, setup) as run:
             for number, operation in enumerate(trace):  # noqa: B007
                 run.do(operation)
+            run.release()
             run.flush()
-            run.reopen(flush=True)
+            run.reopen(flush=True, torn=False)
     except Exception as error:
         return number, error
     return None
 
 
-def check(folder: Path, keys: Sequence[str], trace: Sequence[Operation]) -> None:
+def check(folder: Path, setup: Setup, trace: Sequence[Operation]) -> None:
     """Run a trace; if it fails, shorten it, and show the shortest one."""
-    failed = failure(folder / "first", keys, trace)
+    failed = failure(folder, setup, trace)
     if failed is None:
         return
-    attempts = iter(range(1_000))
+    number, problem = failed
+    left = EFFORT
 
     def fails(shorter: Sequence[Operation]) -> bool:
-        return failure(folder / f"shorter-{next(attempts)}", keys, shorter) is not None
+        """Whether another trace fails in the same way; none does after so many operations."""
+        nonlocal left, problem
+        left -= len(shorter)
+        again = None if left < 0 else failure(folder, setup, shorter)
+        if again is None or type(again[1]) is not type(failed[1]):
+            return False
+        problem = again[1]
+        return True
 
-    shortest = shorten(list(trace[: failed[0] + 1]), fails)
-    last = failure(folder / "last", keys, shortest)
+    shortest = shorten(list(trace[: number + 1]), fails)
     steps = "\n".join(f"    {operation!r}," for operation in shortest)
-    problem = failed[1] if last is None else last[1]
-    raise AssertionError(
-        f"{type(problem).__name__}: {problem}\nkeys={list(keys)}\n[\n{steps}\n]"
-    ) from problem
-
-
-def shorten(trace: list[Operation], fails: Callable[[Sequence[Operation]], bool]) -> list[Operation]:
-    """Leave out operations, many at a time and then one by one, while the rest still fails."""
-    size = len(trace) // 2
-    while size:
-        start = 0
-        while start < len(trace):
-            shorter = trace[:start] + trace[start + size :]
-            if shorter and fails(shorter):
-                trace = shorter
-            else:
-                start += size
-        size //= 2
-    return trace
+    raise AssertionError(f"{type(problem).__name__}: {problem}\n{setup}\n[\n{steps}\n]") from problem

@@ -1,4 +1,7 @@
-"""A process that writes to a keyed table, or reads it: ``python _writer.py WAREHOUSE NAME KIND NUMBER``."""
+"""A process that writes to a keyed table, or reads it.
+
+``python _writer.py WAREHOUSE NAME KIND NUMBER ROUNDS``.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ import skipstone as sk
 
 KEYS = 40
 """Keys that all processes write."""
-ROUNDS = 3
+ACCOUNTS = (9_000, 9_001)
+"""Keys of which transactions move values from one to the other."""
 
 
-def upserts(table: sk.Table, number: int) -> None:
-    for turn in range(ROUNDS):
+def upserts(table: sk.Table, number: int, rounds: int) -> None:
+    for turn in range(rounds):
         # Every row of a round has the same value, so that half a commit would be seen.
         value = 1_000 * number + turn
         own = [10_000 * number + turn]
@@ -29,8 +33,33 @@ def upserts(table: sk.Table, number: int) -> None:
             table.delete(keys=[turn, *own], token=f"{number}-{turn}-delete")
 
 
-def compactions(table: sk.Table) -> None:
-    for _ in range(ROUNDS):
+def transfers(table: sk.Table, rounds: int) -> None:
+    """Each transaction is made until it has no conflict."""
+    for turn in range(rounds):
+        while True:
+            try:
+                with table.transaction(token=f"transfer-{turn}") as changes:
+                    for key, sign in zip(ACCOUNTS, "+-", strict=True):
+                        changes.update(f"id = {key}", {"v": f"v {sign} {turn}"})
+                break
+            except sk.ConflictError:
+                continue
+
+
+def tail(table: sk.Table, rounds: int) -> None:
+    """The same keys as others, and some that are inserted and deleted in one flush."""
+    with table.writer(sync="off", flush_seconds=None) as writer:
+        for turn in range(rounds):
+            for part in range(3):
+                ids = [*range((11 * turn + part) % KEYS, (11 * turn + part) % KEYS + 5), 20_000 + part]
+                value = 50_000 + 10 * turn + part
+                writer.upsert(pa.table({"id": ids, "v": [value] * len(ids), "s": ["tail"] * len(ids)}))
+            writer.delete(keys=[20_000, 20_001, turn % KEYS])
+            writer.flush()
+
+
+def compactions(table: sk.Table, rounds: int) -> None:
+    for _ in range(rounds):
         table.refresh()
         table.compact(table.plan_compaction(rewrite_all=True), engine="local", threads=1)
 
@@ -81,11 +110,12 @@ def reading_with_pyiceberg(table: sk.Table) -> Callable[[], tuple[int, pa.Table]
 
 
 if __name__ == "__main__":
-    warehouse, name, kind, number = sys.argv[1:]
+    warehouse, name, kind, number, rounds = sys.argv[1:]
     opened = sk.open(name, catalog=warehouse)
+    writes = {"transfer": transfers, "tail": tail, "compact": compactions}
     if kind == "upsert":
-        upserts(opened, int(number))
-    elif kind == "compact":
-        compactions(opened)
+        upserts(opened, int(number), int(rounds))
+    elif kind in writes:
+        writes[kind](opened, int(rounds))
     else:
         reads(reading(opened) if kind == "read" else reading_with_pyiceberg(opened))

@@ -15,7 +15,7 @@ import skipstone as sk
 from skipstone.table.write import put
 
 from ._keyed import SCHEMA, as_others_read, content, new_table, rows, sorted_rows
-from ._writer import KEYS, ROUNDS
+from ._writer import ACCOUNTS, KEYS
 
 Both: TypeAlias = tuple[sk.Table, sk.Table]
 
@@ -205,31 +205,39 @@ def test_a_change_of_the_schema_is_a_conflict(both: Both) -> None:
     assert mine.refresh().upsert(rows([5], v=1)).updated == 1
 
 
-def started(warehouse: Path, kind: str, number: str) -> subprocess.Popen[str]:
+def started(warehouse: Path, kind: str, number: int = 0, rounds: int = 0) -> subprocess.Popen[str]:
     """Start a process of ``_writer.py``."""
     command = [sys.executable, str(Path(__file__).with_name("_writer.py")), str(warehouse), "db.t"]
     pipe = subprocess.PIPE
-    return subprocess.Popen([*command, kind, number], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    arguments = [*command, kind, str(number), str(rounds)]
+    return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def ended(process: subprocess.Popen[str]) -> str:
     """End the input of a process; return what it printed."""
-    printed, problem = process.communicate(timeout=240)
+    printed, problem = process.communicate(timeout=1_200)
     assert process.returncode == 0, problem
     return printed
 
 
-def test_processes_that_write_and_compact(tmp_path: Path) -> None:
+FEW = [("upsert", 1), ("upsert", 2), ("compact", 0)]
+MANY = [*FEW, ("upsert", 3), ("tail", 0), ("transfer", 0)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "rounds"), [(FEW, 3), pytest.param(MANY, 30, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_processes_that_write_and_compact(kinds: list[tuple[str, int]], rounds: int, tmp_path: Path) -> None:
     """Each key once in every snapshot, and each commit whole; whatever others read was committed."""
-    table = new_table(tmp_path)
-    table.append(rows(range(KEYS)))
+    properties = {"commit.retry.num-retries": "100", "commit.retry.max-wait-ms": "500"}
+    table = new_table(tmp_path, properties=properties)
+    table.append(rows_of_all := rows([*range(KEYS), *ACCOUNTS]))
     first = table.snapshot
-    readers = [started(tmp_path, kind, "0") for kind in ("read", "read with pyiceberg")]
+    readers = [started(tmp_path, kind) for kind in ("read", "read with pyiceberg")]
     for process in readers:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    kinds = [("upsert", "1"), ("upsert", "2"), ("compact", "0")]
-    for process in [started(tmp_path, *kind) for kind in kinds]:
+    for process in [started(tmp_path, *kind, rounds) for kind in kinds]:
         ended(process)
     # What each reader found, by snapshot; the end of their input ends them.
     found = [json.loads(ended(process)) for process in readers]
@@ -243,15 +251,20 @@ def test_processes_that_write_and_compact(tmp_path: Path) -> None:
             assert result == sorted(map(list, zip(*committed.values(), strict=True)))
             assert len({key for key, _, _ in result}) == len(result)
     tokens = [one.summary.get("skipstone.token") for one in table.snapshots()]
-    assert {f"{number}-{turn}" for number in (1, 2) for turn in range(ROUNDS)} <= set(tokens)
+    upserts = [number for kind, number in kinds if kind == "upsert"]
+    assert {f"{number}-{turn}" for number in upserts for turn in range(rounds)} <= set(tokens)
     assert len([token for token in tokens if token]) == len({token for token in tokens if token})
-    # Each upsert is in its snapshot with all of its rows.
+    total = sum(row["v"] for row in rows_of_all.to_pylist() if row["id"] in ACCOUNTS)
     for one in table.snapshots():
+        then = table.at(one.id)
+        assert then.scan(f"id in {ACCOUNTS}").aggregate(sk.sum("v")).to_pylist() == [{"sum(v)": total}]
+        # Each upsert is in its snapshot with all of its rows.
         token = str(one.summary.get("skipstone.token", ""))
-        if token and not token.endswith("delete"):
+        if token.partition("-")[0].isdecimal() and not token.endswith("delete"):
             number, turn = map(int, token.split("-"))
-            written = table.at(one.id).scan(f"v = {1_000 * number + turn}")
-            assert written.count() == 16
-    expected = sorted_rows(table.scan().to_arrow(), table.schema)
-    for other in as_others_read(table):
-        assert sorted_rows(other, table.schema).equals(expected)
+            assert then.scan(f"v = {1_000 * number + turn}").count() == 16
+    # pyiceberg and Polars read the same rows at each snapshot.
+    for one in table.snapshots()[-3 if kinds is FEW else 0 :]:
+        expected = sorted_rows(table.at(one.id).scan().to_arrow(), table.schema)
+        for other in as_others_read(table, snapshot=one.id):
+            assert sorted_rows(other, table.schema).equals(expected)

@@ -1,8 +1,10 @@
-"""Transactions: what they see, what they commit, what they conflict with, and that nothing else is left."""
+"""Transactions: what they see, what they commit, what they conflict with, and that nothing else is left.
+
+They are part of the model of ``test_model.py``, too.
+"""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import ConflictError, DuplicateKeyError, UsageError
-from tests.support.samples import sample
 from tests.table._keyed import SCHEMA, content, new_table, rows
 
 
@@ -311,73 +312,3 @@ def test_wrong_arguments(table: sk.Table) -> None:
         with pytest.raises(sk.SkipstoneError, match="table has no such column"):
             tx.upsert(pa.table({"id": [1], "w": [2]}))
         tx.rollback()
-
-
-# -- against a model ---------------------------------------------------------------------------
-
-
-def random_step(rng: random.Random, tx: Any, model: dict[int, int]) -> str:
-    """One write to a transaction, or to a table, and to its model."""
-    keys = sorted({rng.randrange(60) for _ in range(rng.choice([1, 1, 3, 20]))})
-    low = rng.randrange(700)
-    what = rng.choice(["upsert", "upsert", "delete", "delete where", "update", "append", "merge"])
-    if what == "upsert":
-        tx.upsert(rows(keys, low))
-        model |= {key: 10 * key + low for key in keys}
-    elif what == "delete":
-        tx.delete(keys=keys)
-        for key in keys:
-            model.pop(key, None)
-    elif what == "delete where":
-        tx.delete(f"v between {low} and {low + 30}")
-        for key in [key for key, v in model.items() if low <= v <= low + 30]:
-            del model[key]
-    elif what == "merge":
-        tx.merge(rows(keys, low), when_matched=[(f"target.v < {low}", "delete"), (None, "update")])
-        gone = [key for key in keys if model.get(key, low) < low]
-        model |= {key: 10 * key + low for key in keys}
-        for key in gone:
-            del model[key]
-    elif what == "update":
-        tx.update(f"v between {low} and {low + 100}", {"v": "v + 7"})
-        model |= {key: v + 7 for key, v in model.items() if low <= v <= low + 100}
-    else:
-        new = [key for key in keys if key not in model]
-        if len(new) < len(keys):
-            with pytest.raises(DuplicateKeyError):
-                tx.append(rows(keys, low))
-        tx.append(rows(new, low))
-        model |= {key: 10 * key + low for key in new}
-    return f"{what} {keys} {low}"
-
-
-@pytest.mark.parametrize("number", range(sample("transactions")))
-def test_transactions_agree_with_a_model(number: int, tmp_path: Path) -> None:
-    rng = random.Random(f"transactions:{number}")
-    table, model = new_table(tmp_path), dict[int, int]()
-    for _ in range(rng.randrange(2, 5)):
-        tx, mine, others = table.transaction(), dict(model), dict(model)
-        steps = [random_step(rng, tx, mine) for _ in range(rng.randrange(1, 6))]
-        low = rng.randrange(700)
-        assert seen(tx) == mine, steps
-        assert tx.scan(f"v > {low}").count() == sum(v > low for v in mine.values()), steps
-        assert {key: tx.get(key, ["v"]) for key in range(0, 60, 7)} == {
-            key: {"v": mine[key]} if key in mine else None for key in range(0, 60, 7)
-        }, steps
-        written = {key for key in {*mine, *model} if mine.get(key) != model.get(key)}
-        if rng.random() < 0.5:
-            steps += ["others:", random_step(rng, table, others)]
-        if rng.random() < 0.3 and table.snapshot is not None:
-            table.compact(table.plan_compaction(rewrite_all=True), engine="local")
-        changed = {key for key in {*others, *model} if others.get(key) != model.get(key)}
-        try:
-            tx.commit()
-        except ConflictError:
-            # Only of keys that both wrote; a key can be written without a change.
-            assert changed, steps
-            model = others
-        else:
-            assert not written & changed, steps
-            model = {key: v for key, v in others.items() if key not in written or key in mine}
-            model |= {key: mine[key] for key in written if key in mine}
-        assert seen(table.refresh()) == model, steps

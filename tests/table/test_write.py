@@ -297,8 +297,14 @@ def test_ingest_appends_and_checks_keys(table: sk.Table) -> None:
 
 
 MISTAKES: list[tuple[Callable[[sk.Table], Any], str]] = [
-    (lambda t: t.upsert(pa.table({"id": pa.array([None], pa.int64())})), "NULL"),
+    (lambda t: t.upsert(pa.table({"id": pa.array([None], pa.int64())})), "key can't be NULL"),
+    (lambda t: t.append(pa.table({"id": pa.array([None], pa.int64())})), "key can't be NULL"),
+    (lambda t: t.merge(pa.table({"id": pa.array([None], pa.int64())})), "key can't be NULL"),
     (lambda t: t.upsert(pa.table({"v": [1]})), "required column is missing"),
+    (lambda t: t.upsert(pa.table({"id": ["a"]})), "column is string here, but int64 .*cast the column"),
+    (lambda t: t.upsert("new.csv"), r"can't ingest a str.*or read them first"),
+    (lambda t: t.get([1, 2]), "get takes one key, not 2"),
+    (lambda t: t.get([]), "get takes one key, not 0"),
     (lambda t: t.upsert(pa.table({"id": [1], "w": [1]})), "no such column"),
     (lambda t: t.delete(), "delete needs a condition or keys"),
     (lambda t: t.delete("id = 1", keys=[1]), "delete needs a condition or keys"),
@@ -317,6 +323,7 @@ MISTAKES: list[tuple[Callable[[sk.Table], Any], str]] = [
 
 def test_mistakes_say_what_to_do(table: sk.Table) -> None:
     before = table.snapshot
+    assert table.get([7]) == table.get(7)
     for mistake, problem in MISTAKES:
         with pytest.raises(sk.SkipstoneError, match=problem) as error:
             mistake(table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,10 @@ from skipstone.errors import SchemaError
 from skipstone.lake.schema import children, decoded, is_list, merge_types
 
 Path: TypeAlias = tuple[str, ...]
+REWRITE: Final = "rewrite the file, or pass a schema whose type holds both"
+"""The hint for a file whose column has another type."""
+NULLABLE: Final = "make the column nullable"
+"""The hint for NULLs in a required column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +127,7 @@ def _unexpected_null(path: str, column: str) -> SchemaError:
         "column has NULLs, but is not nullable in the lake's schema",
         path=path,
         column=column,
-        hint="make the column nullable",
+        hint=NULLABLE,
     )
 
 
@@ -138,7 +142,7 @@ def _check(own: pa.DataType, field: pa.Field, path: str, where: str, evolution: 
             f"column is {here} here, but {there} {where}: the conversion could lose values",
             path=path,
             column=column,
-            hint="rewrite the file, or pass a schema whose type holds both",
+            hint=REWRITE,
         )
 
 

@@ -97,7 +97,7 @@ class Lake(PublicNames):
 
     _internal = frozenset(
         {
-            *("access", "at", "entries", "footers", "pinned", "plans"),
+            *("access", "at", "entries", "footers", "pinned", "pinned_to", "plans"),
             *("query_schema", "remembered", "survey", "surveyed"),
         }
     )
@@ -470,6 +470,10 @@ class Lake(PublicNames):
         return to_polars_lazy(self)
 
     # -- for the planner ---------------------------------------------------------------------
+
+    def pinned_to(self, snapshot: Snapshot) -> Self:
+        """The lake at one of its snapshots, from which it does not move."""
+        return _restored(type(self), snapshot, self._index_root, self.index.changed)
 
     def footers(self, files: Array) -> Footers:
         """The numbered files as part of a survey; raises if one does not match the lake's schema."""
@@ -1370,7 +1374,7 @@ class Table(Lake):
 
     def without_tail(self) -> Table:
         """A table at the same snapshot that nobody moves on, and whose scans see nothing else."""
-        return _restored(type(self), self.pinned, self._index_root, self.index.changed)
+        return self.pinned_to(self.pinned)
 
     def detached(self) -> Table:
         """A table at the same snapshot that another thread can refresh and write to."""

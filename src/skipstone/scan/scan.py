@@ -66,7 +66,7 @@ class Scan(PublicNames):
         (3, 1000)
     """
 
-    __slots__ = ("_query", "lake")
+    __slots__ = ("_lake", "_query", "_snapshot")
     _internal = frozenset({"is_planned", "preview"})
 
     def __init__(
@@ -78,7 +78,7 @@ class Scan(PublicNames):
         order_by: OrderLike | None,
         options: ScanOptions,
     ) -> None:
-        self.lake = lake
+        self._lake, self._snapshot = lake, lake.pinned
         limit = checked_limit(limit)
         order = _as_tuple(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
         names = (columns,) if isinstance(columns, str) else columns
@@ -87,6 +87,15 @@ class Scan(PublicNames):
         # Text is the key of cached plans, unless it depends on the time, which is read once per scan.
         question = where if plain else fix_clock(to_predicate(where))
         self._query = (question, names, limit, order, options)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake in the version that the scan began with, whatever was refreshed or written since."""
+        if self._lake.pinned is not self._snapshot:
+            if self._lake.pinned.version != self._snapshot.version:
+                self._lake = self._lake.pinned_to(self._snapshot)
+            self._snapshot = self._lake.pinned
+        return self._lake
 
     def __reduce__(self) -> tuple[Any, ...]:
         where, columns, limit, order, options = self._query
@@ -103,9 +112,11 @@ class Scan(PublicNames):
             >>> len(plan.tasks), plan.rows < 250
             (1, True)
         """
+        # Without a call in the usual case.
+        lake = self._lake if self._lake.pinned is self._snapshot else self.lake
 
         def make() -> tuple[ScanPlan, int]:
-            plan = make_plan(self.lake, self._question())
+            plan = make_plan(lake, self._question(lake))
             return plan, 1 if where is None or where.__class__ is str else _weight(where)
 
         *query, options = self._query
@@ -113,9 +124,9 @@ class Scan(PublicNames):
         # Equal options are one object, which a cached plan references: no hashing is needed.
         key = (*query, id(options))
         try:
-            plan: ScanPlan = self.lake.plans.get_or_make(key, make)
+            plan: ScanPlan = lake.plans.get_or_make(key, make)
         except UnknownColumnError as error:
-            error.hint = self.lake.pinned.renamed(error.column or "") or error.hint
+            error.hint = lake.pinned.renamed(error.column or "") or error.hint
             raise
         return plan
 
@@ -125,15 +136,15 @@ class Scan(PublicNames):
         *query, options = self._query
         return self.lake.plans.get((*query, id(options))) is not None
 
-    def _question(self) -> Question:
+    def _question(self, lake: Lake) -> Question:
         where, columns, limit, order, options = self._query
-        sensitive, schema = options.case_sensitive, self.lake.schema
+        sensitive, schema = options.case_sensitive, lake.schema
         predicate = None if where is None else to_predicate(where)
         if predicate is not None:
-            predicate = settle(predicate, self.lake.query_schema, case_sensitive=sensitive)
+            predicate = settle(predicate, lake.query_schema, case_sensitive=sensitive)
         return Question(
             predicate,
-            resolve(columns, schema, case_sensitive=sensitive, query=self.lake.query_schema),
+            resolve(columns, schema, case_sensitive=sensitive, query=lake.query_schema),
             limit,
             parse_order(order, schema, case_sensitive=sensitive),
             options,
@@ -439,7 +450,7 @@ class Scan(PublicNames):
         """
         from skipstone.scan.verify import verify
 
-        question = self._question()
+        question = self._question(self.lake)
         return verify(self.lake, replace(question, projection=question.projection.inputs))
 
     # -- representations ---------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.evidence import Array
-from skipstone.errors import DuplicateKeyError
+from skipstone.errors import DuplicateKeyError, UsageError
 from skipstone.lake.snapshot import Path
 from skipstone.scan.execute import Work, each, execute
 from skipstone.scan.options import DEFAULT
@@ -29,16 +29,20 @@ if TYPE_CHECKING:
 
 def get(table: Table | OverlayTable, key: KeysLike, columns: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the row of a key; None if there is none."""
-    rows = get_many(table, key, columns)
+    rows = get_many(table, key, columns, single=True)
     return rows.to_pylist()[0] if len(rows) else None
 
 
-def get_many(table: Table | OverlayTable, keys: KeysLike, columns: Sequence[str] | None) -> pa.Table:
+def get_many(
+    table: Table | OverlayTable, keys: KeysLike, columns: Sequence[str] | None, *, single: bool = False
+) -> pa.Table:
     """Return the rows of keys, in the order of the keys; keys without a row are left out."""
     some = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     shape: _Shape = table.plans.get_or_make((_Shape, some), lambda: (_Shape.of(table, some), 1))
     known = shape.keys
     wanted = known.parse(keys)
+    if single and len(wanted) != 1:
+        raise UsageError(f"get takes one key, not {len(wanted)}", path=table.name, hint="use get_many")
     codes = known.encode(wanted)
     if len(wanted) > 1:
         first = pa.array(np.delete(np.arange(len(wanted)), repeated(codes)))

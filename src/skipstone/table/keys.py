@@ -139,11 +139,18 @@ class Keys:
 
     def select(self, rows: pa.Table) -> pa.Table:
         """Return the key columns of rows, in the table's types."""
+        self.check(rows)
+        return self._of_columns({name: rows.column(name) for name in self.names})
+
+    def check(self, rows: pa.Table) -> None:
+        """Refuse rows without a key column, or with NULL in one."""
         missing = [name for name in self.names if name not in rows.column_names]
         if missing:
             hint = f"key columns: {', '.join(self.names)}"
             raise UnknownColumnError("rows lack a key column", path=self.table, column=missing[0], hint=hint)
-        return self._of_columns({name: rows.column(name) for name in self.names})
+        for name in self.names:
+            if rows.column(name).null_count:
+                raise self._null(name)
 
     def _of_structs(self, keys: pa.Array | pa.ChunkedArray) -> pa.Table:
         if not pa.types.is_struct(keys.type):

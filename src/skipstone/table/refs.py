@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def create_ref(table: Table, name: str, snapshot: SnapshotLike | None, kind: str) -> None:
-    """Create a tag or a branch at a snapshot."""
+    """Create a tag or a branch at a snapshot, or at what the table object shows."""
+    if snapshot is None:
+        table.flush_tail()
     number = snapshot_id(table, snapshot)
     if name in table.metadata.refs:
         raise UsageError(
@@ -54,6 +56,8 @@ def rollback(table: Table, snapshot: SnapshotLike) -> None:
     if number not in line:
         hint = "choose an ancestor of the current snapshot: table.snapshots()"
         raise UsageError(f"snapshot {number} is not an ancestor", path=table.name, hint=hint)
+    # Unflushed rows would survive.
+    table.flush_tail()
     with catalog_errors(table.table.catalog, table.name):
         table.table.manage_snapshots().rollback_to_snapshot(number).commit()
     table.refresh()

@@ -96,7 +96,7 @@ class Transaction(PublicNames):
             data: The rows; missing columns are NULL.
         """
         self._check()
-        rows = to_rows(data, self._target)
+        rows = to_rows(data, self._target, self._keys)
         check_distinct(self._keys, rows)
         return self._stage(Put("append", self._keys, self._target, rows, compare=False, new=True))
 
@@ -107,7 +107,7 @@ class Transaction(PublicNames):
             data: The rows; missing columns are NULL.
         """
         self._check()
-        rows = to_rows(data, self._target)
+        rows = to_rows(data, self._target, self._keys)
         last = last_of_each(self._keys.encode(rows))
         rows = rows if len(last) == len(rows) else rows.take(pa.array(last))
         return self._stage(Put("upsert", self._keys, self._target, rows, compare=False))

@@ -93,10 +93,11 @@ def opened(table: Table) -> tuple[Keys, Target]:
     return keys, Target.of(table.table, options=table.pinned.storage_options)
 
 
-def to_rows(data: DataLike, target: Target) -> pa.Table:
+def to_rows(data: DataLike, target: Target, keys: Keys) -> pa.Table:
     """Convert data of users to rows in the types of a table's files."""
     table = as_table(data)
     check_columns(table.schema, target.schema, target.name)
+    keys.check(table)
     return stored(table, target)
 
 
@@ -117,7 +118,7 @@ def append(
 
         return write_frame(table, data, "append", engine, token, properties)
     keys, target = opened(table)
-    rows = to_rows(data, target)
+    rows = to_rows(data, target, keys)
     check_distinct(keys, rows)
     return put(table, rows, name="append", new=True, token=token, properties=properties)
 
@@ -137,7 +138,7 @@ def upsert(
 
         return write_frame(table, data, "upsert", engine, token, properties)
     keys, target = opened(table)
-    rows = to_rows(data, target)
+    rows = to_rows(data, target, keys)
     last = last_of_each(keys.encode(rows))
     rows = rows if len(last) == len(rows) else rows.take(pa.array(last))
     return put(table, rows, compare=compare, token=token, properties=properties)

@@ -319,7 +319,7 @@ def as_table(data: Any) -> pa.Table:
     """Convert data to an Arrow table; a pandas index becomes columns, and a lazy frame is collected."""
     hint = "pass a Spark data frame, or anything that pyarrow.table() accepts"
     if isinstance(data, str | Path):
-        hint = "for files, use sk.ingest_new(source, lake)"
+        hint = "for files, use sk.ingest_new(source, lake), or read them first, as with pyarrow.csv.read_csv"
     elif is_of(data, "skipstone.") and hasattr(data, "scan"):
         hint = "pass the rows of a scan: lake.scan()"
     elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):

@@ -108,6 +108,15 @@ def test_flushed_segments_are_deleted(table: IcebergTable, lease: Lease) -> None
     assert numbers(lease, table) == [5]
 
 
+def test_temporary_files_of_killed_processes_are_deleted(table: IcebergTable, lease: Lease) -> None:
+    write(lease, 1, 2).abandon()
+    folder = Path(lease.store.uri)
+    (folder / f".{'0f' * 16}.tmp").write_bytes(b"half a state")
+    before = {path.name for path in folder.iterdir()}
+    assert numbers(lease, table) == [1, 2]
+    assert before - {path.name for path in folder.iterdir()} == {f".{'0f' * 16}.tmp"}
+
+
 def test_the_floor_outlives_its_snapshot(table: IcebergTable, lease: Lease) -> None:
     write(lease, 1, 4).abandon()
     flush(table, lease, 2)

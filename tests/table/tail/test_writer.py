@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType, StringType
 
 import skipstone as sk
 from skipstone.errors import SkipstoneError
+from tests.table.tail.conftest import Gate
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
 Rows = dict[int, int | None]
@@ -94,6 +93,21 @@ def test_a_scan_keeps_what_it_began_with(table: sk.Table) -> None:
         assert sorted(sk.execute(between.plan()).to_arrow()["v"].to_pylist()) == [11, 20]
 
 
+def test_a_scan_without_a_tail_keeps_its_snapshot(catalog: sk.Catalog, table: sk.Table) -> None:
+    """Whether it is planned before the next write or after it."""
+    empty = table.scan()
+    table.append(rows(k1=10))
+    unplanned, planned = table.scan(), table.scan("id > 0")
+    assert planned.count() == 1
+    table.upsert(rows(k1=11, k2=20))
+    catalog.open("db.t").delete(keys=2)
+    newest = table.refresh().scan()
+    scans = (empty, unplanned, planned, newest)
+    assert [scan.to_arrow()["v"].to_pylist() for scan in scans] == [[], [10], [10], [11]]
+    assert [len(scan.plan().tasks) for scan in scans] == [0, 1, 1, 1]
+    assert (unplanned.aggregate(sk.max("v")).to_pylist(), len(unplanned)) == ([{"max(v)": 10}], 1)
+
+
 def test_the_last_of_several_rows_of_a_call_wins(table: sk.Table) -> None:
     with writer_of(table) as writer:
         twice = pa.concat_tables([rows(k1=1, k2=2), rows(k1=3)])
@@ -115,7 +129,7 @@ def test_nothing_to_change_makes_no_snapshot(table: sk.Table) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (pa.table({"id": [None], "v": [1]}, SCHEMA), "NULL"),
+        (pa.table({"id": [None], "v": [1]}, SCHEMA), "key can't be NULL"),
         (pa.table({"id": [1], "w": [1]}), "table has no such column"),
         (pa.table({"v": [1]}), "required column is missing"),
         (pa.table({"id": ["a"], "v": [1]}), "column is string here, but int64"),
@@ -130,61 +144,6 @@ def test_wrong_rows_are_refused(table: sk.Table, data: pa.Table, problem: str) -
         writer.upsert(pa.table({"id": [1]}))
         assert content(table) == {1: None}
         assert table.tail_status().calls == 1
-
-
-# -- stale rows --------------------------------------------------------------------------------
-
-STEPS = {
-    "file": lambda table, writer: writer.flush(),
-    "indexed": lambda table, writer: (writer.flush(), table.index.build(engine="local")),
-    "compacted": lambda table, writer: compact(table, writer),
-    "part": lambda table, writer: table.scan().count(),
-    "same": lambda table, writer: None,
-    "recovered": lambda table, writer: None,
-}
-"""Where the first version is when the second one is written."""
-
-
-def compact(table: sk.Table, writer: sk.TailWriter) -> None:
-    writer.flush()
-    table.compact(table.plan_compaction(rewrite_all=True), engine="local", threads=1)
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("second", ["tail", "flushed", "direct", "transaction"])
-@pytest.mark.parametrize("first", STEPS)
-def test_replaced_versions_never_show(catalog: sk.Catalog, table: sk.Table, first: str, second: str) -> None:
-    """k → 100, then k → 5: nothing matches v > 50, wherever the two versions are."""
-    table.append(rows(k1=60, k2=40))
-    writer = writer_of(table)
-    writer.upsert(rows(k7=100, k8=5, k9=100))
-    STEPS[first](table, writer)
-    if first == "recovered":
-        writer.close(flush=False)
-        writer = writer_of(table)
-    newer = rows(k7=5, k8=100)
-    if second == "direct":
-        table.upsert(newer)
-        table.delete(keys=9)
-    elif second == "transaction":
-        with table.transaction() as changes:
-            changes.upsert(newer)
-            changes.delete(keys=9)
-            assert content(changes, "v > 50") == {1: 60, 8: 100}
-            assert content(changes, "v <= 50") == {2: 40, 7: 5}
-    else:
-        writer.upsert(newer)
-        writer.delete(keys=9)
-    if second == "flushed":
-        writer.flush()
-    assert content(table, "v > 50") == {1: 60, 8: 100}
-    assert content(table, "v <= 50") == {2: 40, 7: 5}
-    assert content(table, "id = 7 and v > 50") == {}
-    assert table.scan("v > 50").count() == 2
-    assert table.scan("v > 50", columns=["id"], limit=5, order_by="id").to_arrow()["id"].to_pylist() == [1, 8]
-    assert table.scan().aggregate(sk.max("v"), sk.count()).to_pylist()[0] == {"max(v)": 100, "count": 4}
-    writer.close()
-    assert committed(catalog) == {1: 60, 2: 40, 7: 5, 8: 100}
 
 
 # -- other writers -----------------------------------------------------------------------------
@@ -222,6 +181,23 @@ def test_other_writes_of_the_table_object_come_after_the_tail(catalog: sk.Catalo
         assert content(table) == {2: 2}
         assert len(table.snapshots()) == 4
     assert committed(catalog) == {2: 2}
+
+
+def test_names_and_rollbacks_include_the_tail(catalog: sk.Catalog, table: sk.Table) -> None:
+    with writer_of(table) as writer:
+        writer.upsert(rows(k1=1))
+        table.create_tag("one")
+        assert content(table.at("one")) == {1: 1}
+        writer.upsert(rows(k1=2, k2=2))
+        table.rollback("one")
+        assert content(table) == committed(catalog) == {1: 1}
+        assert table.tail_status().calls == 0
+        writer.upsert(rows(k3=3))
+        assert content(table) == {1: 1, 3: 3}
+    assert committed(catalog) == {1: 1, 3: 3}
+    # What was rolled back is not recovered, either.
+    writer_of(table).close()
+    assert committed(catalog) == {1: 1, 3: 3}
 
 
 def test_an_index_covers_flushed_files(table: sk.Table) -> None:
@@ -315,6 +291,8 @@ def test_another_directory_is_recorded_in_the_table(
     for options in ({}, {"wal": tmp_path / "other"}):
         with pytest.raises(sk.ConflictError, match="tail is not in this directory of this host"):
             writer_of(catalog.open("db.t"), **options)
+    with pytest.raises(sk.UsageError, match="wal= is not a local directory: s3://bucket/logs"):
+        writer_of(table, wal="s3://bucket/logs")
     with pytest.raises(sk.UsageError, match="below the table's location"):
         writer_of(table, wal=tmp_path / "w" / "db" / "t" / "wal")
 
@@ -379,30 +357,6 @@ def test_rows_are_recovered_under_a_later_schema(catalog: sk.Catalog) -> None:
 
 
 # -- the background ----------------------------------------------------------------------------
-
-
-class Gate(SqlCatalog):
-    """A catalog whose commits wait, or fail."""
-
-    opens: threading.Event
-    failure: Exception | None = None
-    waiting: threading.Event
-
-    def commit_table(self, *args: Any, **options: Any) -> Any:
-        self.waiting.set()
-        assert self.opens.wait(60)
-        if self.failure is not None:
-            raise self.failure
-        return super().commit_table(*args, **options)
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    made = Gate("gate", uri=f"sqlite:///{tmp_path}/gate.db", warehouse=f"file://{tmp_path}/gated")
-    made.opens, made.waiting = threading.Event(), threading.Event()
-    made.opens.set()
-    yield made
-    made.opens.set()
 
 
 def test_a_full_memtable_is_flushed_in_the_background(gate: Gate) -> None:

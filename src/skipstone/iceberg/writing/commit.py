@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.exceptions import CommitFailedException, ValidationError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -598,9 +598,12 @@ def _refresh(work: Producer) -> None:
 
 
 def refresh_table(table: Table, name: str) -> None:
-    """Load the current metadata of a table; refuse another table of the same name."""
+    """Load the current metadata of a table; refuse one that was dropped, or replaced by another."""
     try:
         tolerant(table.refresh)
+    except NoSuchTableError as error:
+        problem = "table no longer exists"
+        raise ConflictError(problem, path=name, hint="create it again; nothing was written") from error
     except ValueError as error:
         problem = "table was replaced by another one of the same name"
         raise ConflictError(problem, path=name, hint="open the table again") from error

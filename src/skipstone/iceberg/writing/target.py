@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from skipstone.iceberg.writing.metrics import (
     leaf_ids,
     measured_columns,
 )
-from skipstone.lake.conform import check_readable, conform
+from skipstone.lake.conform import NULLABLE, REWRITE, check_readable, conform
 from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
 from skipstone.parquet.write.files import WrittenFile
@@ -68,7 +69,8 @@ def _plain(field: pa.Field) -> pa.Field:
 def check_columns(own: pa.Schema, wanted: pa.Schema, table: str) -> None:
     """Refuse rows whose columns can't be converted to the table's."""
     _check_names(list(own), list(wanted), table, "")
-    check_readable(own, _before_cast(own, wanted), "the new rows", table)
+    with _hints_for_rows():
+        check_readable(own, _before_cast(own, wanted), "the new rows", table)
 
 
 def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
@@ -80,7 +82,8 @@ def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
         if is_text(field.type) and field.name in wanted.names and _is_uuid(wanted.field(field.name).type):
             own = own.set_column(at, field.name, _uuids(own.column(at), field.name, table))
     uncast = _before_cast(own.schema, wanted)
-    conformed = conform(own, uncast, path=table)
+    with _hints_for_rows():
+        conformed = conform(own, uncast, path=table)
     columns = [_cast(conformed.column(at), field, table) for at, field in enumerate(wanted)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -91,6 +94,22 @@ def fit_table(rows: pa.Table, wanted: pa.Schema, table: str) -> pa.Table:
         return rows
     batches = [fit(batch, wanted, table) for batch in rows.combine_chunks().to_batches()]
     return pa.Table.from_batches(batches, wanted)
+
+
+_HINTS: Final[Mapping[str | None, str]] = {
+    REWRITE: "cast the column before writing",
+    NULLABLE: "fill in the values, or remove the rows",
+}
+
+
+@contextmanager
+def _hints_for_rows() -> Iterator[None]:
+    """Replace hints about files by hints about rows."""
+    try:
+        yield
+    except SchemaError as error:
+        error.hint = _HINTS.get(error.hint, error.hint)
+        raise
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:

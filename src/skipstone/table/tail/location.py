@@ -89,7 +89,11 @@ def claim(table: IcebergTable, name: str, wal: StrPath | None) -> Lease:
 
 
 def _outside(wal: StrPath, metadata: TableMetadata) -> str:
-    root = os.path.abspath(os.fspath(wal))  # noqa: PTH100
+    given = local_name(os.fspath(wal))
+    if given is None:
+        hint = "pass a directory of a local disk: a log needs locks and appends"
+        raise UsageError(f"wal= is not a local directory: {wal}", path=metadata.location, hint=hint)
+    root = os.path.abspath(given)  # noqa: PTH100
     location = local_name(metadata.location.rstrip("/"))
     if location is not None and f"{os.path.realpath(root)}/".startswith(f"{os.path.realpath(location)}/"):
         hint = "use a directory outside the table, whose clean-ups delete files that no snapshot names"

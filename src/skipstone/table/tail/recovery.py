@@ -98,7 +98,7 @@ def _recovery(segments: Sequence[Segment], floor: int) -> Recovery:
 
 
 def recover(lease: Lease, metadata: TableMetadata) -> Recovery:
-    """Read the unflushed part of a log, cut off what is torn, and delete what is flushed."""
+    """Read the unflushed part of a log, cut off what is torn, and delete what is flushed or unfinished."""
     folder, state = Path(lease.store.uri), lease.state
     floor = _floor(state, metadata)
     segments = read_segments(folder, state.id, floor, state.durable)
@@ -110,7 +110,9 @@ def recover(lease: Lease, metadata: TableMetadata) -> Recovery:
     for segment in segments:
         if segment.path not in flushed_before:
             cut(segment)
-    lease.store.delete(path.name for path in [*old_segments(folder, floor), *flushed_before])
+    # Only the holder of the lease writes here, so temporary files belong to processes that were killed.
+    unfinished = folder.glob(".*.tmp")
+    lease.store.delete(path.name for path in [*old_segments(folder, floor), *flushed_before, *unfinished])
     return recovery
 
 

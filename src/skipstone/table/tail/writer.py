@@ -129,7 +129,7 @@ class TailWriter(PublicNames):
         Args:
             data: An Arrow table or stream, or a data frame of pandas or Polars.
         """
-        return self._write(Kind.ROWS, to_rows(data, self._target))
+        return self._write(Kind.ROWS, to_rows(data, self._target, self._keys))
 
     def delete(self, keys: KeysLike) -> int:
         """Delete rows by key, whether they exist or not, and return the number of keys.

@@ -282,6 +282,16 @@ def test_a_table_that_is_another_one_now(
     assert paths(tmp_path) == []
 
 
+def test_a_table_that_was_dropped(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = make(catalog)
+    target = Target.of(table)
+    files = write(target, rows(0, 10))
+    catalog.drop_table("db.t")
+    with pytest.raises(ConflictError, match="table no longer exists"):
+        append(table, target, files)
+    assert paths(tmp_path) == []
+
+
 def test_another_pyiceberg(monkeypatch: pytest.MonkeyPatch) -> None:
     check_pyiceberg()
     check_pyiceberg.cache_clear()
