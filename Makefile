@@ -63,6 +63,7 @@ bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.iceberg_planning
 	$(BIN)/python -m benchmarks.filtered_aggregation
+	$(BIN)/python -m benchmarks.engine_bridges
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.compaction

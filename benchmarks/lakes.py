@@ -225,13 +225,53 @@ def lineitem_lake(scale: float, data: Path, console: Console, parts: int = 10) -
     return Lake("lineitem", kept(data / f"lineitem-{scale:g}", lambda to: _tpch(to, scale, parts), console))
 
 
-def _tpch(folder: Path, scale: float, parts: int) -> None:
+TPCH_KEYS = {"lineitem": "l_shipdate", "orders": "o_orderdate", "customer": None, "part": None}
+"""By which column each table is sorted."""
+
+
+def tpch_lakes(scale: float, data: Path, console: Console, files: int = 100) -> dict[str, Lake]:
+    """TPC-H's lineitem and orders by date in some files, customer and part in one each."""
+    folder = kept(
+        data / f"tpch-{scale:g}", lambda to: _clustered(to, f"tpch-{scale:g}", scale, files), console
+    )
+    return {name: Lake(name, folder / f"{folder.name}-{name}") for name in TPCH_KEYS}
+
+
+def _clustered(folder: Path, prefix: str, scale: float, files: int) -> None:
+    import polars as pl
+
+    for name, key in TPCH_KEYS.items():
+        raw = folder / f"{name}.raw"
+        raw.mkdir()
+        _tpch(raw, scale, 1, name)
+        frame = pl.read_parquet(sorted(raw.glob("*.parquet")))
+        frame = frame if key is None else frame.sort(key, maintain_order=True)
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        texts = [one.with_type(pa.string()) if one.type == pa.large_string() else one for one in table.schema]
+        table = table.cast(pa.schema(texts))
+        rows = len(table) if key is None else -(-len(table) // files)
+        target = folder / f"{prefix}-{name}"
+        target.mkdir()
+        for number, first in enumerate(range(0, len(table), rows)):
+            pq.write_table(
+                table.slice(first, rows),
+                target / f"{name}-{number:03d}.parquet",
+                compression="zstd",
+                row_group_size=150_000,
+                max_rows_per_page=10_000,
+                write_page_index=True,
+            )
+        shutil.rmtree(raw)
+
+
+def _tpch(folder: Path, scale: float, parts: int, name: str = "lineitem") -> None:
     tool = Path(sys.executable).parent / "tpchgen-cli"
-    options = ["--tables=lineitem", f"--parts={parts}", f"--scale-factor={scale}", f"--output-dir={folder}"]
+    options = [f"--tables={name}", f"--parts={parts}", f"--scale-factor={scale}", f"--output-dir={folder}"]
     subprocess.run([tool, "parquet", "--quiet", *options], check=True)
-    for path in (folder / "lineitem").iterdir():
-        path.rename(folder / path.name)
-    (folder / "lineitem").rmdir()
+    if (folder / name).is_dir():
+        for path in (folder / name).iterdir():
+            path.rename(folder / path.name)
+        (folder / name).rmdir()
 
 
 def kept(folder: Path, make: Callable[[Path], None], console: Console) -> Path:

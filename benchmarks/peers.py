@@ -66,9 +66,15 @@ def _joined(query: Query) -> str:
     return f"SELECT * FROM lake WHERE {query.where.column} IN (SELECT key FROM keys)"
 
 
-def _open_duckdb(lake: Lake) -> duckdb.DuckDBPyConnection:
+def duckdb_connection() -> duckdb.DuckDBPyConnection:
+    """DuckDB with as many threads as everyone, and with a cache of footers."""
     connection = duckdb.connect()
     connection.execute(f"SET threads = {THREADS}; SET TimeZone = 'UTC'; SET parquet_metadata_cache = true")
+    return connection
+
+
+def _open_duckdb(lake: Lake) -> duckdb.DuckDBPyConnection:
+    connection = duckdb_connection()
     connection.execute(f"CREATE VIEW lake AS SELECT * FROM read_parquet({lake.files!r})")
     return connection
 
@@ -81,11 +87,17 @@ def _ask_duckdb(connection: duckdb.DuckDBPyConnection, query: Query) -> pa.Table
     return connection.sql(_joined(query)).to_arrow_table()
 
 
-def _open_datafusion(lake: Lake) -> datafusion.SessionContext:
+def datafusion_context() -> datafusion.SessionContext:
+    """DataFusion with as many threads as everyone, its best options for Parquet, and caches."""
     config = datafusion.SessionConfig(_DATAFUSION).with_target_partitions(THREADS)
     context = datafusion.SessionContext(config)
     for cache in _DATAFUSION_CACHES:
         context.sql(f"SET datafusion.runtime.{cache} = '1G'").collect()
+    return context
+
+
+def _open_datafusion(lake: Lake) -> datafusion.SessionContext:
+    context = datafusion_context()
     context.register_parquet("lake", str(lake.folder))
     return context
 

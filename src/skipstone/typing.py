@@ -59,6 +59,8 @@ __all__ = [
     "DataLike",
     "Dialect",
     "EngineLike",
+    "EngineName",
+    "EngineRoute",
     "GroupByLike",
     "IdSet",
     "IngestProgress",
@@ -220,6 +222,12 @@ JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "f
 
 ReportFormat: TypeAlias = Literal["text", "json", "html"]
 """The format of a report."""
+
+EngineName: TypeAlias = Literal["duckdb", "datafusion", "polars"]
+"""An engine of this process that queries lakes."""
+
+EngineRoute: TypeAlias = Literal["auto", "slices", "reader"]
+"""The route of rows to such an engine: as page slices, or with the engine's own reader."""
 
 SparkRoute: TypeAlias = Literal["auto", "driver", "slices", "reader"]
 """The route of rows to Spark: through the driver, as page slices in tasks, or with Spark's own reader."""

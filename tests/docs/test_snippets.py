@@ -39,7 +39,7 @@ PAGES = {
     "docs/indexes.md": 4,
     "docs/compaction.md": 12,
     "docs/iceberg.md": 2,
-    "docs/engines.md": 4,
+    "docs/engines.md": 7,
     "docs/maintenance.md": 6,
     "docs/keyed-tables.md": 6,
     "docs/troubleshooting.md": 1,

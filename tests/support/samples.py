@@ -37,7 +37,7 @@ SAMPLES = {
     "tables, name mappings": Sample(12, 1 / 125),
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/bridge
-    "bridges": Sample(60, 1 / 20),
+    "bridges": Sample(30, 1 / 20),
     # tests/serve
     "server, API": Sample(25, 1 / 10),
     "server, bodies": Sample(20, 1 / 10),

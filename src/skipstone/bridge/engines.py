@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import atexit
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
 
 from skipstone.bridge.dataset import LakeDataset
-from skipstone.errors import UsageError, require
-from skipstone.predicate.polars import from_polars
+from skipstone.bridge.routes import ENGINES, choose, file_schema, float_columns, type_obstacle
+from skipstone.core.domain.keys import is_text
+from skipstone.errors import NotExpressibleError, UsageError, require
+from skipstone.predicate import tree
+from skipstone.predicate.coerce import predicate as to_predicate
+from skipstone.predicate.tree import Predicate, conjunction
+from skipstone.report.trace import EngineUse
+from skipstone.scan.plan import ScanPlan, Task
 
 if TYPE_CHECKING:
     import datafusion
@@ -15,57 +29,320 @@ if TYPE_CHECKING:
     import polars as pl
 
     from skipstone.scan.lake import Lake
+    from skipstone.typing import EngineName, EngineRoute, PredicateLike
+
+_Obstacle: TypeAlias = Callable[[ScanPlan], str | None]
+
+_STATISTICS: Final = "datafusion.execution.collect_statistics"
 
 
-def to_duckdb(lake: Lake, connection: object, name: str) -> duckdb.DuckDBPyRelation:
+def explain_route(plan: ScanPlan, engine: str, route: str) -> EngineUse:
+    """Return the route that a question takes, for a report."""
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}", hint=f"use one of {', '.join(ENGINES)}")
+    require(engine)
+    return choose(plan, engine, route, partial(_OBSTACLES[engine], plan))  # type: ignore[arg-type]  # checked
+
+
+def _registered_plan(
+    lake: Lake, where: PredicateLike, engine: EngineName, route: EngineRoute, obstacle: _Obstacle
+) -> ScanPlan | None:
+    """The plan of a lake that is registered as files for the engine's own reader; None if as a dataset.
+
+    Without a condition that is not chosen: the questions to come may be selective.
+    """
+    if route == "auto" and where is None:
+        return None
+    plan = lake.scan(where).plan()
+    if choose(plan, engine, route, partial(obstacle, plan)).route != "reader":
+        return None
+    lake.access.check_unchanged([task.entry for task in plan.tasks])
+    return plan
+
+
+# -- DuckDB ------------------------------------------------------------------------------------
+
+
+def to_duckdb(
+    lake: Lake, connection: object, name: str, where: PredicateLike = None, route: EngineRoute = "auto"
+) -> duckdb.DuckDBPyRelation:
     """Register a lake as a view of a connection."""
     require("duckdb")
     import duckdb
 
+    _check_name(name)
     chosen = duckdb.default_connection() if connection is None else connection
     if not isinstance(chosen, duckdb.DuckDBPyConnection):
         hint = "pass duckdb.connect(), or omit it for the default connection"
         raise UsageError(f"{type(connection).__name__} is not a DuckDB connection", hint=hint)
-    chosen.register(_checked(name), LakeDataset(lake))
-    return chosen.table(f'"{name.replace(chr(34), chr(34) * 2)}"')
+    plan = _registered_plan(lake, where, "duckdb", route, _duckdb_obstacle)
+    found = LakeDataset(lake, _predicate(where)) if plan is None else chosen.sql(_duckdb_query(plan))
+    chosen.register(name, found)
+    return chosen.table(_quoted(name))
 
 
-def to_datafusion(lake: Lake, context: object, name: str) -> datafusion.SessionContext:
+def _duckdb_query(plan: ScanPlan) -> str:
+    """A query of the kept files whose floats DuckDB can't prune by bounds, which leave NaN out."""
+    guarded, _ = float_columns(plan.schemas.read)
+    columns = [
+        f"CASE WHEN isnan({column}) THEN 'nan' ELSE {column} END AS {column}" if name in guarded else column
+        for name, column in zip(plan.schemas.read.names, map(_quoted, plan.schemas.read.names), strict=True)
+    ]
+    query = f"SELECT {', '.join(columns)} {_from_files(plan.tasks)}"
+    tested = _tested(plan)
+    return query if tested is None else f"FROM ({query}) WHERE {tested.to_sql('duckdb')}"
+
+
+def _from_files(tasks: tuple[Task, ...]) -> str:
+    paths = ", ".join("'" + task.path.replace("'", "''") + "'" for task in tasks)
+    return f"FROM read_parquet([{paths}], hive_partitioning = false)"
+
+
+def _duckdb_obstacle(plan: ScanPlan) -> str | None:
+    import duckdb
+
+    inside = float_columns(plan.schemas.read)[1]
+    if inside is not None:
+        return f"DuckDB's pruning loses NaN inside column {inside}"
+    tested = _tested(plan)
+    try:
+        if tested is not None:
+            tested.to_sql("duckdb")
+            if _depends_on_zone(tested, plan.schemas.query):
+                return "a timestamp is compared with a string, which depends on the session's time zone"
+    except NotExpressibleError as error:
+        return str(error)
+
+    def types() -> str | None:
+        with duckdb.connect() as connection:
+            connection.register("empty", plan.schemas.read.empty_table())
+            files, empty = connection.sql(_from_files(plan.tasks[:1])), connection.table("empty")
+            both = (dict(zip(of.columns, map(str, of.types), strict=True)) for of in (files, empty))
+            return type_obstacle("DuckDB", *both)
+
+    return _once(plan, "duckdb", types)
+
+
+# -- DataFusion --------------------------------------------------------------------------------
+
+
+def to_datafusion(
+    lake: Lake, context: object, name: str, where: PredicateLike = None, route: EngineRoute = "auto"
+) -> datafusion.SessionContext:
     """Register a lake as a table of a session."""
     require("datafusion")
     import datafusion
 
-    chosen = datafusion.SessionContext() if context is None else context
-    if not isinstance(chosen, datafusion.SessionContext):
+    _check_name(name)
+    if context is None:
+        settings = {_STATISTICS: "false"} if route == "reader" else None
+        context = datafusion.SessionContext(datafusion.SessionConfig(settings))
+    if not isinstance(context, datafusion.SessionContext):
         hint = "pass datafusion.SessionContext(), or omit it for a new one"
         raise UsageError(f"{type(context).__name__} is not a DataFusion session", hint=hint)
-    chosen.register_dataset(_checked(name), LakeDataset(lake))
-    return chosen
+    obstacle = partial(_datafusion_obstacle, session=context)
+    plan = _registered_plan(lake, where, "datafusion", route, obstacle)
+    if plan is None:
+        context.register_dataset(name, LakeDataset(lake, _predicate(where)))
+    else:
+        context.register_view(name, _datafusion_frame(plan, context))
+    return context
 
 
-def to_polars_lazy(lake: Lake) -> pl.LazyFrame:
-    """Return a lazy frame that scans the lake with the predicates that Polars pushes down."""
+def _datafusion_frame(plan: ScanPlan, session: datafusion.SessionContext) -> datafusion.DataFrame:
+    """The kept files with floats that DataFusion can't prune by bounds, which leave NaN out."""
+    from datafusion import col, functions, lit
+
+    def guarded(field: pa.Field) -> datafusion.Expr:
+        column = col(_quoted(field.name))
+        if not pa.types.is_floating(field.type):
+            return column
+        return functions.nanvl(column, lit(pa.scalar(math.nan, field.type))).alias(field.name)
+
+    frame = session.read_parquet(_linked(plan.tasks)).select(*map(guarded, plan.schemas.read))
+    tested = _tested(plan)
+    return frame if tested is None else frame.filter(tested.to_datafusion())
+
+
+def _linked(tasks: tuple[Task, ...]) -> str:
+    """A directory of links, since DataFusion reads a directory or a file, not a list of files."""
+    directory = Path(tempfile.mkdtemp(prefix="skipstone-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    for number, task in enumerate(tasks):
+        (directory / f"{number:06d}.parquet").symlink_to(Path(task.path).absolute())
+    return str(directory)
+
+
+def _datafusion_obstacle(plan: ScanPlan, session: datafusion.SessionContext | None = None) -> str | None:
+    import datafusion
+
+    flat, inside = float_columns(plan.schemas.read)
+    if inside is not None:
+        return f"DataFusion's pruning loses NaN inside column {inside}"
+    if flat and (session is None or _collects_statistics(session)):
+        return f"DataFusion takes NaN of column {flat[0]} for another value unless {_STATISTICS} is false"
+    tested = _tested(plan)
+    try:
+        _ = tested is None or tested.to_datafusion()
+    except NotExpressibleError as error:
+        return str(error)
+
+    def types() -> str | None:
+        schema = datafusion.SessionContext().read_parquet(plan.tasks[0].path).schema()
+        both = ({one.name: str(_without_view(one.type)) for one in of} for of in (schema, plan.schemas.read))
+        return type_obstacle("DataFusion", *both)
+
+    return _once(plan, "datafusion", types)
+
+
+def _collects_statistics(session: datafusion.SessionContext) -> bool:
+    """Whether a session replaces a column by the only value that statistics of a file show."""
+    import datafusion
+
+    shown = datafusion.SessionContext(session.copied_config().with_information_schema(True))
+    return bool(shown.sql(f"SHOW {_STATISTICS}").to_pylist()[0]["value"] != "false")
+
+
+def _without_view(type: pa.DataType) -> pa.DataType:
+    """DataFusion reads strings and bytes as views."""
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return views.get(type, type)
+
+
+# -- Polars ------------------------------------------------------------------------------------
+
+
+def to_polars_lazy(lake: Lake, route: EngineRoute = "auto") -> pl.LazyFrame:
+    """Return a lazy frame that has each query planned by Skipstone."""
     require("polars")
+    from polars.lazyframe.resolver import FilterExpr, LazyFrameResolver, ResolvedLazyFrameProps
+
+    if route != "auto":
+        plan = lake.scan().plan()
+        choose(plan, "polars", route, partial(_polars_obstacle, plan))
+
+    class Resolver(LazyFrameResolver):
+        """Answers a query's projection and filters with one of two lazy frames."""
+
+        def schema(self) -> pl.Schema:
+            return _polars_schema(lake.schema)
+
+        def resolve_lazyframe(
+            self,
+            *,
+            projection: list[str] | None,
+            limit: int | None,
+            filters: list[FilterExpr],
+            filter_columns: list[str],  # noqa: ARG002
+            filter_drop_columns_idx: int | None,  # noqa: ARG002
+            existing_resolved_version_key: str | None,  # noqa: ARG002
+        ) -> tuple[pl.LazyFrame, ResolvedLazyFrameProps]:
+            # With a version Polars asks again at each collect, so that it sees what refresh() has found.
+            props = ResolvedLazyFrameProps(version_key=lake.version, applied_filters=range(len(filters)))
+            return _resolved(lake, projection, limit, [one.expr for one in filters], route), props
+
+    return Resolver().lazy()
+
+
+def _resolved(
+    lake: Lake, columns: list[str] | None, limit: int | None, filters: list[pl.Expr], route: EngineRoute
+) -> pl.LazyFrame:
+    """The frame that answers a query: page slices, or Polars' own reader of the kept files."""
+    import polars as pl
+
+    from skipstone.predicate.polars import from_polars
+
+    where = conjunction([from_polars(one) for one in filters]) if filters else None
+    plan = lake.scan(where, columns, limit=None if filters else limit).plan()
+    if plan.tasks and choose(plan, "polars", route, partial(_polars_obstacle, plan)).route == "reader":
+        lake.access.check_unchanged([task.entry for task in plan.tasks])
+        frame = pl.scan_parquet([task.path for task in plan.tasks], glob=False, hive_partitioning=False)
+    else:
+        frame = _slices_frame(lake)
+    frame = frame.filter(*filters) if filters else frame
+    return frame if columns is None else frame.select(columns)
+
+
+def _slices_frame(lake: Lake) -> pl.LazyFrame:
     import polars as pl
     from polars.io.plugins import register_io_source
 
-    schema = pl.from_arrow(lake.schema.empty_table()).schema  # type: ignore[union-attr]
+    from skipstone.predicate.polars import from_polars
 
     def scan(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
         # Polars counts rows before it filters them.
         where = None if predicate is None or rows is not None else from_polars(predicate)
-        wanted = lake.scan(where, columns, limit=rows, batch_rows=batch_rows)
-        for batch in wanted:
+        for batch in lake.scan(where, columns, limit=rows, batch_rows=batch_rows):
             frame = pl.from_arrow(batch)
             assert isinstance(frame, pl.DataFrame)
             yield frame if predicate is None or rows is None else frame.filter(predicate)
 
-    return register_io_source(scan, schema=schema, is_pure=True)
+    return register_io_source(scan, schema=_polars_schema(lake.schema), is_pure=True)
 
 
-def _checked(name: str) -> str:
+def _polars_obstacle(plan: ScanPlan) -> str | None:
+    import polars as pl
+
+    def types() -> str | None:
+        schemas = (pl.read_parquet_schema(plan.tasks[0].path), _polars_schema(file_schema(plan)))
+        return type_obstacle("Polars", *({name: str(type) for name, type in of.items()} for of in schemas))
+
+    return _once(plan, "polars", types)
+
+
+def _polars_schema(schema: pa.Schema) -> pl.Schema:
+    import polars as pl
+
+    empty: Any = pl.from_arrow(schema.empty_table())
+    found: pl.Schema = empty.schema
+    return found
+
+
+# -- shared ------------------------------------------------------------------------------------
+
+
+_OBSTACLES: Mapping[str, _Obstacle] = {
+    "duckdb": _duckdb_obstacle,
+    "datafusion": _datafusion_obstacle,
+    "polars": _polars_obstacle,
+}
+
+
+def _once(plan: ScanPlan, engine: str, find: Callable[[], str | None]) -> str | None:
+    """What was found about the types of a schema, which the kept files share."""
+    memo = plan.files.layout(plan.tasks[0].entry).schema_group.memo
+    key = (type_obstacle, engine, plan.schemas.read)
+    if key not in memo:
+        memo[key] = find()
+    found: str | None = memo[key]
+    return found
+
+
+def _predicate(where: PredicateLike) -> Predicate | None:
+    return None if where is None else to_predicate(where)
+
+
+def _tested(plan: ScanPlan) -> Predicate | None:
+    """The condition to test on the rows of the kept files; None if every row of them matches."""
+    every = plan.residual is None and all(task.rows.is_full for task in plan.tasks)
+    return None if every else plan.predicate
+
+
+def _depends_on_zone(predicate: Predicate, schema: pa.Schema) -> bool:
+    """Whether a predicate has strings and timestamps."""
+    times = any(pa.types.is_timestamp(schema.field(path[0]).type) for path in predicate.columns())
+    texts = (node for node in predicate.walk() if isinstance(node, tree.Literal | tree.IsIn))
+    return times and any(
+        is_text(node.scalar.type if isinstance(node, tree.Literal) else node.values.type) for node in texts
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name:
         raise UsageError(f"name must be a string, got {name!r}", hint='pass a table name such as "events"')
-    return name

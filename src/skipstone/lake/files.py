@@ -11,6 +11,7 @@ from skipstone.errors import UsageError
 from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
+from skipstone.store.local import is_listed
 from skipstone.store.retry import RetryPolicy, RetrySource
 from skipstone.store.source import ByteRange, IoCounter, TailSource
 from skipstone.store.store import IN_MEMORY, ListedFile, Store
@@ -131,6 +132,13 @@ class Files:
     def opens(self, entry: ListedFile) -> bool:
         """Whether a file is in the local file system, where other libraries can open it."""
         return self.store.local and entry.version != IN_MEMORY
+
+    def check_unchanged(self, entries: Sequence[ListedFile]) -> None:
+        """Raise if a file has changed since it was listed, before another library reads it."""
+        changed = entries
+        if self.store.local:
+            changed = [entry for entry in entries if not is_listed(self.path(entry), entry)]
+        gather(lambda entry: self.source(entry).tail(1), changed, threads=self.threads)
 
     def read_whole(self, key: str) -> bytes:
         """All bytes of a file that was not listed."""

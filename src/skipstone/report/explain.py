@@ -283,6 +283,7 @@ def _how(trace: ScanTrace) -> Iterator[tuple[str, str]]:
     yield "how", f"{hints.materialise}: {hints.why}" if hints.why else hints.materialise
     yield "with", f"{threads}, route {hints.route}, batches of up to {rows}"
     yield "spark", _spark(trace.spark) if trace.spark is not None else ""
+    yield (trace.engine.engine, str(trace.engine)) if trace.engine is not None else ("engine", "")
     yield "limit", plural(trace.limit, "row") if trace.limit is not None else ""
     yield "order", ", ".join(trace.order)
 

@@ -266,6 +266,24 @@ class SparkUse:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineUse:
+    """The route of a scan to another engine of this process, and why."""
+
+    engine: str
+    """"duckdb", "datafusion" or "polars"."""
+    route: str
+    """"slices" or "reader"."""
+    why: str
+    files: int
+    bytes: int
+    """Compressed bytes to read, estimated."""
+
+    def __str__(self) -> str:
+        reads = {"slices": "page slices", "reader": "the engine's own reader"}[self.route]
+        return f"{reads}, {plural(self.files, 'file')}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class ScanTrace(Reported):
     """What planning a scan did at each level, and what remains to be read, as data.
 
@@ -308,6 +326,7 @@ class ScanTrace(Reported):
     reads: Reads | None = None
     run: Run | None = None
     spark: SparkUse | None = None
+    engine: EngineUse | None = None
     file_bytes: int = 0
     """Bytes of all files."""
 

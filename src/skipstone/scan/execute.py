@@ -190,13 +190,19 @@ class Execution(PublicNames):
         assert isinstance(frame, pl.DataFrame)
         return frame
 
-    def to_pandas(self, **options: Any) -> pd.DataFrame:
+    def to_pandas(self, *, arrow_types: bool = False, **options: Any) -> pd.DataFrame:
         """Return all rows as a pandas data frame.
 
         Args:
+            arrow_types: Give columns the types of Arrow (``pandas.ArrowDtype``), which keep integers with
+                NULLs, decimals, dates and nested values as they are.
             **options: Arguments of ``pyarrow.Table.to_pandas``.
         """
         require("pandas")
+        if arrow_types:
+            import pandas as pd
+
+            options = {**options, "types_mapper": pd.ArrowDtype}
         return self.to_arrow().to_pandas(**options)
 
     # -- running -----------------------------------------------------------------------------

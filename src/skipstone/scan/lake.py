@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         CompactionStrategy,
         DataLike,
         EngineLike,
+        EngineRoute,
         IngestProgress,
         JobOrder,
         KeysLike,
@@ -417,13 +418,22 @@ class Lake(PublicNames):
         return LakeDataset(self, rules=rules)
 
     def to_duckdb(
-        self, connection: duckdb.DuckDBPyConnection | None = None, name: str = "lake"
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        name: str = "lake",
+        *,
+        where: PredicateLike = None,
+        route: EngineRoute = "auto",
     ) -> duckdb.DuckDBPyRelation:
         """Register the lake as a view of a DuckDB connection, and return the view as a relation.
 
         Args:
             connection: The connection; by default DuckDB's own.
             name: Name of the view.
+            where: A condition for all rows of the view.
+            route: ``"slices"`` answers each query with page slices; ``"reader"`` makes a view of the kept
+                files, which DuckDB reads by itself; ``"auto"`` chooses by the share of the kept files' bytes
+                that ``where`` leaves, and is ``"slices"`` without it.
 
         Examples:
             >>> import duckdb
@@ -434,16 +444,23 @@ class Lake(PublicNames):
         """
         from skipstone.bridge.engines import to_duckdb
 
-        return to_duckdb(self, connection, name)
+        return to_duckdb(self, connection, name, where, route)
 
     def to_datafusion(
-        self, context: datafusion.SessionContext | None = None, name: str = "lake"
+        self,
+        context: datafusion.SessionContext | None = None,
+        name: str = "lake",
+        *,
+        where: PredicateLike = None,
+        route: EngineRoute = "auto",
     ) -> datafusion.SessionContext:
         """Register the lake as a table of a DataFusion session, and return the session.
 
         Args:
             context: The session; by default a new one.
             name: Name of the table.
+            where: A condition for all rows of the table.
+            route: As for [to_duckdb][skipstone.Lake.to_duckdb].
 
         Examples:
             >>> import skipstone as sk
@@ -453,10 +470,14 @@ class Lake(PublicNames):
         """
         from skipstone.bridge.engines import to_datafusion
 
-        return to_datafusion(self, context, name)
+        return to_datafusion(self, context, name, where, route)
 
-    def to_polars_lazy(self) -> pl.LazyFrame:
+    def to_polars_lazy(self, *, route: EngineRoute = "auto") -> pl.LazyFrame:
         """Return a lazy frame of Polars, which pushes its filters and projections to scans of the lake.
+
+        Args:
+            route: ``"slices"`` reads page slices; ``"reader"`` has Polars read the kept files; ``"auto"``
+                chooses for each query, by the share of the kept files' bytes that it leaves.
 
         Examples:
             >>> import polars as pl
@@ -467,7 +488,7 @@ class Lake(PublicNames):
         """
         from skipstone.bridge.engines import to_polars_lazy
 
-        return to_polars_lazy(self)
+        return to_polars_lazy(self, route)
 
     # -- for the planner ---------------------------------------------------------------------
 

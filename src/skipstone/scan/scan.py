@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from skipstone.scan.verify import Verification
     from skipstone.typing import (
         EngineLike,
+        EngineName,
         GroupByLike,
         MembersLike,
         OrderLike,
@@ -163,6 +164,7 @@ class Scan(PublicNames):
         format: ReportFormat = "text",
         *,
         session: SparkSession | None = None,
+        engine: EngineName | None = None,
         route: SparkRoute = "auto",
     ) -> str:
         """Describe what the scan reads, what it skips, and why.
@@ -172,7 +174,9 @@ class Scan(PublicNames):
                 be a format, as in ``scan.explain("html")``.
             format: ``"text"``, ``"json"`` or ``"html"``. A notebook shows text and HTML as a drawing.
             session: A Spark session; the report then names the route that ``to_spark`` takes.
-            route: The route to report on, as for ``to_spark``.
+            engine: Another engine; the report then names the route to it: for Polars of a query like this
+                scan, for DuckDB and DataFusion of a lake that is registered with this condition.
+            route: The route to report on, as for ``to_spark`` or ``to_duckdb``.
 
         Examples:
             >>> import skipstone as sk
@@ -193,6 +197,10 @@ class Scan(PublicNames):
 
             stored = stored_spark_schema(self.lake)
             trace = replace(trace, spark=route_of(self.plan(), session, route, stored=stored).use)
+        if engine is not None:
+            from skipstone.bridge.engines import explain_route
+
+            trace = replace(trace, engine=explain_route(self.plan(), engine, route))
         return explanation(trace, chosen, f"Scan of {trace.lake}")
 
     def _explained(self, analyze: bool) -> ScanTrace:
@@ -313,18 +321,22 @@ class Scan(PublicNames):
         """
         return self.execute().to_polars()
 
-    def to_pandas(self, **options: Any) -> pd.DataFrame:
+    def to_pandas(self, *, arrow_types: bool = False, **options: Any) -> pd.DataFrame:
         """Return all rows as a pandas data frame.
 
         Args:
+            arrow_types: Give columns the types of Arrow (``pandas.ArrowDtype``), which keep integers with
+                NULLs, decimals, dates and nested values as they are.
             **options: Arguments of ``pyarrow.Table.to_pandas``.
 
         Examples:
             >>> import skipstone as sk
             >>> sk.open("events").scan("event_id < 3").to_pandas()["event_id"].tolist()
             [0, 1, 2]
+            >>> sk.open("events").scan("event_id < 3").to_pandas(arrow_types=True)["event_id"].dtype
+            int64[pyarrow]
         """
-        return self.execute().to_pandas(**options)
+        return self.execute().to_pandas(arrow_types=arrow_types, **options)
 
     def count(
         self,

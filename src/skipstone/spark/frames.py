@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import gather
 from skipstone.engine.session import parallelism_of
 from skipstone.engine.spark import map_batches, payload_frame
 from skipstone.engine.spark_types import (
@@ -21,11 +20,12 @@ from skipstone.engine.spark_types import (
 )
 from skipstone.errors import SchemaError, UsageError
 from skipstone.scan.execute import execute
+from skipstone.scan.handover import is_table
 from skipstone.scan.lake import Lake
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
-from skipstone.spark.routes import RouteChoice, SessionTraits, choose, is_table
+from skipstone.spark.routes import RouteChoice, SessionTraits, choose
 from skipstone.spark.source import quote_path, result_schema, select_columns
 from skipstone.store.options import dump_with_credentials
 
@@ -156,7 +156,7 @@ def _reader_frame(
     plan: ScanPlan, session: SparkSession, choice: RouteChoice, schema: StructType
 ) -> DataFrame:
     """Have Spark read and filter the kept files, after a check that none has changed since it was listed."""
-    gather(lambda task: plan.files.source(task.entry).tail(1), plan.tasks, threads=plan.files.threads)
+    plan.files.check_unchanged([task.entry for task in plan.tasks])
     reader = session.read.schema(schema)
     if plan.schemas.partition:
         reader = reader.option("basePath", f"file://{plan.files.store.uri}")

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from skipstone.core.domain.keys import is_text, storage_type
 from skipstone.engine.spark_types import spark_schema
-from skipstone.errors import NotExpressibleError, SchemaError, UsageError
-from skipstone.lake.files import Files
+from skipstone.errors import NotExpressibleError, SchemaError
 from skipstone.predicate import tree
 from skipstone.predicate.spark import to_spark_sql
 from skipstone.report.trace import SparkUse
-from skipstone.report.units import plural, size
+from skipstone.report.units import plural
+from skipstone.scan import handover
+from skipstone.scan.handover import REQUESTED
 from skipstone.scan.parts import TaskGroup, split, weights
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
@@ -37,7 +38,6 @@ _DRIVER_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_FILES: Final = 256
 # Bytes that Spark's reader decodes while page slices bring one byte to the JVM, roughly.
 _READER_FASTER: Final = 3.0
-_REQUESTED: Final = "requested"
 # Spark parses, analyzes and compiles each value of a list.
 _MOST_VALUES: Final = 10_000
 
@@ -80,67 +80,41 @@ class SessionTraits:
 
 def choose(plan: ScanPlan, route: str, *, parallelism: int, traits: SessionTraits) -> RouteChoice:
     """Choose the route for a plan in a session of that many cores."""
-    if route not in get_args(Route):
-        raise UsageError(f"unknown route {route!r}", hint=f"use one of {', '.join(get_args(Route))}")
+    handover.check_route(route, get_args(Route))
     sizes, total = weights(plan)
     amount = int(sizes.sum())
     obstacle = reader_obstacle(plan, traits)
     if route == "reader" and obstacle is not None:
-        raise UsageError(f"Spark's own reader can't run this scan: {obstacle}", hint='use route="slices"')
+        raise handover.refuse_reader("Spark", obstacle)
     if route == "driver" or (route == "auto" and _is_small(plan, amount)):
-        why = _REQUESTED if route == "driver" else _small_reason(plan, amount)
+        why = REQUESTED if route == "driver" else handover.small_reason(plan, amount, "starting a job")
         return RouteChoice(SparkUse("driver", why, 0, amount))
-    if route == "reader" or (route == "auto" and obstacle is None and amount * _READER_FASTER >= total):
-        why = (
-            _REQUESTED
-            if route == "reader"
-            else f"{_percent(amount, total)} of the kept files' bytes would be read anyway"
-        )
+    most = handover.keeps_most(amount, total, _READER_FASTER)
+    if route == "reader" or (route == "auto" and obstacle is None and most):
+        why = REQUESTED if route == "reader" else handover.reader_reason(amount, total)
         return RouteChoice(SparkUse("reader", why, len(plan.tasks), amount), condition=_condition(plan))
     parts = tuple(split(plan, parallelism))
-    return RouteChoice(
-        SparkUse("slices", _slices_reason(route, amount, total, obstacle), len(parts), amount), parts
-    )
+    if route == "slices":
+        why = REQUESTED
+    elif obstacle is not None and most:
+        why = handover.no_reader("Spark", obstacle)
+    else:
+        why = handover.slices_reason(amount, total)
+    return RouteChoice(SparkUse("slices", why, len(parts), amount), parts)
 
 
 def _is_small(plan: ScanPlan, amount: int) -> bool:
     return amount <= _DRIVER_BYTES and len(plan.tasks) <= _DRIVER_FILES
 
 
-def _small_reason(plan: ScanPlan, amount: int) -> str:
-    if not plan.tasks:
-        return "nothing is left to read"
-    return f"reading {size(amount)} from {plural(len(plan.tasks), 'file')} is faster than starting a job"
-
-
-def _slices_reason(route: str, amount: int, total: float, obstacle: str | None) -> str:
-    if route == "slices":
-        return _REQUESTED
-    if obstacle is not None and amount * _READER_FASTER >= total:
-        return f"Spark's own reader can't run this scan: {obstacle}"
-    return f"{_percent(amount, total)} of the kept files' bytes are in pages that may match"
-
-
-def _percent(amount: int, total: float) -> str:
-    return f"{100 * amount / total:.0f} %" if total else "none"
-
-
 # -- Spark's own reader ------------------------------------------------------------------------
-
-
-def is_table(files: Files) -> bool:
-    """Whether the files belong to a table: only tables map columns by field id."""
-    return files.naming is not None
 
 
 def reader_obstacle(plan: ScanPlan, traits: SessionTraits) -> str | None:
     """Why Spark's own reader can't run the plan; None if it can."""
-    if is_table(plan.files):
-        return "a table's columns are mapped by field id, and its files may have deleted rows"
-    if not plan.files.store.local:
-        return "the files are in an object store, for which Spark needs its own settings"
-    if plan.projection.computed is not None and not plan.projection.computed.plain:
-        return "columns are computed by Skipstone"
+    common = handover.reader_obstacle(plan, "Spark")
+    if common is not None:
+        return common
     twice = [] if traits.sensitive else _ambiguous_names(plan.schemas.read)
     if twice:
         return f"column {twice[0]} is ambiguous in a case-insensitive session"

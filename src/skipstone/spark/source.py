@@ -160,9 +160,9 @@ def _condition(options: ReadOptions, pushed: Sequence[Predicate]) -> Predicate |
 
 
 def _schema(lake: Lake, columns: list[str] | None) -> StructType:
+    from skipstone.scan.handover import is_table
     from skipstone.scan.projection import resolve
     from skipstone.spark.frames import stored_spark_schema
-    from skipstone.spark.routes import is_table
 
     wanted = resolve(columns, lake.schema, case_sensitive=True, query=lake.query_schema)
     partitions = sorted(lake.partition_names)

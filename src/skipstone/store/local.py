@@ -196,6 +196,14 @@ def identity_of(status: os.stat_result) -> tuple[int, int, int]:
     return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
+def is_listed(path: str, entry: ListedFile) -> bool:
+    """Whether the file is certainly the listed one."""
+    try:
+        return identity_of(os.stat(path)) == entry.version  # noqa: PTH116 - a Path costs more than the call
+    except OSError:
+        return False
+
+
 def read_error(error: Exception, path: str, prefix: str = "") -> ReadError:
     """Convert a failed system call."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):

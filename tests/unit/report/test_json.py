@@ -73,6 +73,7 @@ def test_every_fact_of_a_scan_is_there() -> None:
             "route": "slice",
         },
         "spark": None,
+        "engine": None,
         "run": {
             "rows": 212,
             "batches": 7,
