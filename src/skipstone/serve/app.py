@@ -13,16 +13,19 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from skipstone.errors import UsageError
-from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, names_of
-from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
+from skipstone.serve import details
+from skipstone.serve.access import Limits, RateLimit, Refusal, Right, Tokens, names_of
+from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of, response_of
 from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
+from skipstone.serve.page import page_routes
 from skipstone.serve.questions import explain, files_to_query, plan
 from skipstone.serve.records import Log, Metrics
 from skipstone.serve.tables import TablePlan, plan_table, read_request
+from skipstone.tables import Catalog
 
 if TYPE_CHECKING:
     import uvicorn
@@ -72,10 +75,18 @@ class Planner:
             ("POST", "/api/plan", partial(self.answer, plan)),
             ("POST", "/api/explain", partial(self.answer, explain)),
             ("POST", "/api/files-to-query", partial(self.answer, files_to_query)),
+            ("GET", "/api/tables", self.list_all_tables),
+            ("POST", "/api/layout", partial(self.answer, details.layout)),
+            ("POST", "/api/spans", partial(self.answer, details.spans)),
+            ("POST", "/api/files", partial(self.answer, details.files)),
+            ("POST", "/api/why", partial(self.answer, details.why)),
+            ("POST", "/api/snapshots", partial(self.answer, details.snapshots, right="read")),
+            ("POST", "/api/compaction", partial(self.answer, details.compaction)),
             ("GET", "/metrics", self.show_metrics),
         ]
         routes = [self._route(*one) for one in (*own, *protocol)]
-        routes.append(self._route("GET", "/health", _healthy, public=True))
+        public = [("GET", "/health", _healthy), *page_routes()]
+        routes += [self._route(*one, public=True) for one in public]
         # A failure that no route handles has the protocol's form as well.
         return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
 
@@ -201,7 +212,16 @@ class Planner:
         named = [name for name in sorted(self.lakes.directories) if call.caller.may("read", name)]
         return Answer({"lakes": named, "catalog": self.lakes.has_catalog})
 
-    async def answer(self, ask: Callable[..., dict[str, Any]], call: Call) -> Answer:
+    async def list_all_tables(self, call: Call) -> Answer:
+        """The tables of all namespaces that the caller may read, up to the limit of files."""
+
+        def work() -> list[str]:
+            named = Catalog(self.lakes.catalog).tables() if self.lakes.has_catalog else []
+            return [name for name in named if call.caller.may("read", name)][: self.limits.files]
+
+        return Answer({"tables": await call.run(work)})
+
+    async def answer(self, ask: Callable[..., dict[str, Any]], call: Call, right: Right = "plan") -> Answer:
         """Answer a question about a directory or a table."""
         document = await call.document()
         if not isinstance(document, dict):
@@ -209,7 +229,7 @@ class Planner:
         given = {kind: document.pop(kind) for kind in ("lake", "table") if kind in document}
         if len(given) != 1 or not isinstance(name := next(iter(given.values())), str):
             raise Refusal(400, "BadRequestException", "body names neither a lake nor a table, or both")
-        call.caller.need("plan", name)
+        call.caller.need(right, name)
 
         def work() -> dict[str, Any]:
             if "lake" in given:
@@ -234,7 +254,7 @@ async def _unrouted(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = {404: "NoSuchEndpointException", 405: "UnsupportedOperationException"}.get(error.status_code)
     refusal = Refusal(error.status_code, kind or "BadRequestException", "no such endpoint or method")
-    return JSONResponse(refusal.body, error.status_code, headers=error.headers)
+    return response_of(Answer(refusal.body, error.status_code, headers=error.headers or {}))
 
 
 def _namespace(call: Call) -> tuple[str, ...]:
