@@ -82,7 +82,8 @@ def explained(lake: Any, where: str | None, **options: Any) -> dict[str, Any]:
 def expect_funnel(page: Page, trace: dict[str, Any]) -> None:
     """The figures of each level are those of the trace."""
     cards = page.locator("#funnel .skst-figure")
-    read, whole = trace["reads"]["bytes"], trace["reads"]["bytes_total"]
+    read, whole = (trace["reads"][name] for name in ("bytes", "bytes_total")) if trace["reads"] else (0, 0)
+    said = f"read {share(read, whole, size)}" if whole else "nothing to read"
     expect(cards.nth(0)).to_have_text(f"{trace['tasks']:,}")
     expect(cards.nth(1)).to_have_text(f"{trace['rows_kept']:,}")
     expect(cards.nth(2)).to_have_text(size(read))
@@ -90,13 +91,14 @@ def expect_funnel(page: Page, trace: dict[str, Any]) -> None:
     expect(rows).to_have_count(len(trace["levels"]) + 1)
     for level in trace["levels"]:
         row = page.locator(f'#funnel [data-level="{level["name"]}"]')
-        expect(row.locator(".skst-said")).to_contain_text(f"kept {share(level['kept'], level['units'])}")
+        kept = f"kept {share(level['kept'], level['units'])}" if level["units"] else "nothing to judge"
+        expect(row.locator(".skst-said")).to_contain_text(kept)
         dropped = sorted(level["drops"], key=lambda drop: -drop["units"])
         expect(row.locator(".why-dropped code")).to_have_text([drop["condition"] for drop in dropped])
         parts = row.locator(".skst-bar > span")
         grown = parts.evaluate_all("all => all.map(one => Number(one.style.flexGrow))")
         assert sum(grown) == level["units"]
-    expect(page.locator('[data-level="bytes"] .skst-said')).to_have_text(f"read {share(read, whole, size)}")
+    expect(page.locator('[data-level="bytes"] .skst-said')).to_have_text(said)
     expect(page.locator("#funnel")).not_to_have_class("stale")
 
 
@@ -116,6 +118,10 @@ def test_typing_shows_the_funnel(browser: Browser, running: Running, events: Any
         assert questions[-1] == where
         # Keys that follow each other quickly are one question.
         assert 1 <= len(questions) <= len(where)
+        page.locator("#where").fill("part = 9")
+        expect_funnel(page, explained(events, "part = 9"))
+        expect(page.locator("#view")).to_contain_text("no file can hold a matching row")
+        page.locator("#where").fill(where)
         expect(page.locator("#said")).to_contain_text("1 file of 8")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,19 @@ _COLUMNS, _FOOTERS, _LONGEST = 64, 2_000, 80
 _BANDS, _CELLS = 160, 120
 _PAGE, _MOST_PAGE, _RANGES = 100, 500, 16
 _STEPS, _SNAPSHOTS, _GROUPS = 200, 500, 200
+_LARGEST = 2**53
+
+_LAYOUT: Final = {"columns": list, "snapshot": int | str}
+_SPANS: Final = {"column": str, **SCAN}
+_FILES: Final = {"show": str, "match": str, "start": int, "count": int}
+_WHY: Final = {"file": str, "row_group": int, "row": int}
+_SIZES: Final = ("min_input_files", "target_file_size_bytes", "delete_file_threshold")
+_COMPACTION: Final = {
+    **dict.fromkeys(("where", "dialect", "tz", "strategy"), str),
+    "sort_by": list,
+    **dict.fromkeys(_SIZES, int),
+    "rewrite_all": bool,
+}
 
 
 # -- layout --------------------------------------------------------------------------------------
@@ -41,7 +54,7 @@ _STEPS, _SNAPSHOTS, _GROUPS = 200, 500, 200
 
 def layout(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """How well the bounds of files tell values apart, column by column."""
-    check(document, {"columns": list, "snapshot": int | str})
+    check(document, _LAYOUT)
     lake = _at(lake, document)
     refs = leaves(lake.query_schema)
     if "columns" in document:
@@ -59,7 +72,7 @@ def layout(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str,
 
 def spans(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """Where the values of each file lie in the range of a column, and which files a scan keeps."""
-    check(document, {"column": str, **SCAN})
+    check(document, _SPANS)
     if "column" not in document:
         raise bad_request("body has no column")
     scan = {name: value for name, value in document.items() if name != "column"}
@@ -212,15 +225,14 @@ def _field_id(table: Table, ref: ColumnRef) -> int:
 
 def files(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """A page of the files that a scan keeps or drops, with the rows that it reads of each."""
-    own = {"show": str, "match": str, "start": int, "count": int}
-    check(document, {**own, **SCAN})
+    check(document, {**_FILES, **SCAN})
     show, match = document.get("show", "all"), document.get("match", "").lower()
     start, count = document.get("start", 0), document.get("count", _PAGE)
     if show not in ("all", "kept", "dropped"):
         raise bad_request("show is not all, kept or dropped")
     if start < 0 or not 0 < count <= _MOST_PAGE:
         raise bad_request(f"start is negative, or count is not between 1 and {_MOST_PAGE}")
-    scan = scan_of(lake, {name: value for name, value in document.items() if name not in own})
+    scan = scan_of(lake, {name: value for name, value in document.items() if name not in _FILES})
     made, snapshot = scan.plan(), scan.lake.pinned
     tasks = {task.number: task for task in made.tasks}
     chosen = [
@@ -258,11 +270,10 @@ def files(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, 
 
 def why(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """Why a scan keeps or drops a file, with the statistics that decide it."""
-    own = {"file": str, "row_group": int, "row": int}
-    check(document, {**own, **SCAN})
+    check(document, {**_WHY, **SCAN})
     if "file" not in document:
         raise bad_request("body has no file")
-    scan = scan_of(lake, {name: value for name, value in document.items() if name not in own})
+    scan = scan_of(lake, {name: value for name, value in document.items() if name not in _WHY})
     plan, snapshot = scan.plan(), scan.lake.pinned
     # Only a file of this snapshot is opened, whatever the caller names.
     number = next((n for n, one in enumerate(snapshot.entries) if one.key == document["file"]), None)
@@ -305,9 +316,9 @@ def snapshots(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[s
 
 def compaction(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """What a compaction of a table would rewrite, and why; nothing is run."""
-    numbers = ("min_input_files", "target_file_size_bytes", "delete_file_threshold")
-    members = {**dict.fromkeys(("where", "dialect", "tz", "strategy"), str), "sort_by": list}
-    check(document, {**members, **dict.fromkeys(numbers, int), "rewrite_all": bool})
+    check(document, _COMPACTION)
+    if not all(0 < document[name] < _LARGEST for name in _SIZES if name in document):
+        raise bad_request(f"{', '.join(_SIZES)} are not between 1 and {_LARGEST:,}")
     table = _table(lake, "compaction")
     made = table.plan_compaction(
         condition(document),

@@ -210,7 +210,8 @@ function complain(text) {
 function draw(trace, took) {
   const reads = trace.reads ?? { bytes: 0, bytes_total: 0, requests: 0 };
   const uses = trace.index ? `index covers ${count(trace.index.covered)} of ${plural(trace.files, "file")}` : "no index";
-  $("about").textContent = phrase(plural(trace.files, "file"), size(trace.file_bytes), uses, trace.lake);
+  $("about").textContent = phrase(plural(trace.files, "file"), size(trace.file_bytes), uses);
+  $("about").title = clean(trace.lake);
   const cards = [
     ["files to read", count(trace.tasks), `${percent(trace.tasks, trace.files)} of ${count(trace.files)}`],
     ["rows that may match", count(trace.rows_kept), phrase(`of ${count(trace.rows_total)} looked at`, trace.rows_proven && `${count(trace.rows_proven)} proven`)],
@@ -219,8 +220,7 @@ function draw(trace, took) {
   ];
   const rank = (one) => (ORDER.indexOf(one.name) + ORDER.length) % ORDER.length + (ORDER.includes(one.name) ? 0 : ORDER.length);
   const levels = [...trace.levels].sort((a, b) => rank(a) - rank(b));
-  const rows = levels.map(level);
-  if (trace.tasks || reads.bytes_total) rows.push(bytes(reads));
+  const rows = [...levels.map(level), bytes(reads)];
   const more = [
     ["not prunable", trace.unsupported],
     ["notes", trace.notes.map((one) => `${one.unit}: ${one.reason}`)],
@@ -259,7 +259,7 @@ function bytes(reads) {
   const rest = Math.max(reads.bytes_total - reads.bytes, 0);
   return h("div", { class: "skst-row", "data-level": "bytes" }, h("div", { class: "skst-name" }, "bytes"),
     bar([["kept", reads.bytes, "to read"], ["line", rest, "skipped"]], size),
-    h("div", { class: "skst-said" }, `read ${share(reads.bytes, reads.bytes_total, size)}`));
+    h("div", { class: "skst-said" }, reads.bytes_total ? `read ${share(reads.bytes, reads.bytes_total, size)}` : "nothing to read"));
 }
 
 function legend(levels) {

@@ -120,10 +120,11 @@ async function reason({ state, scan, ask, panel, go }) {
     return;
   }
   place.classList.toggle("kept", why.kept);
-  const levels = Map.groupBy ? [...Map.groupBy(why.steps, (step) => step.level)] : [];
+  const levels = new Map();
+  for (const step of why.steps) levels.set(step.level, [...(levels.get(step.level) ?? []), step]);
   swap(place,
     row ? null : h("p", { class: "skst-bold" }, why.file),
-    ...levels.map(([name, steps]) => h("div", { class: "skst-row skst-plain" }, h("div", { class: "skst-name" }, name), h("div", {}, ...told(steps)))),
+    ...[...levels].map(([name, steps]) => h("div", { class: "skst-row skst-plain" }, h("div", { class: "skst-name" }, name), h("div", {}, ...told(steps)))),
     h("div", { class: "end" }, why.conclusion),
     ...why.notes.map((note) => h("div", { class: "note" }, note)),
     why.more_steps ? h("div", { class: "note" }, `${count(why.more_steps)} more steps`) : null,
@@ -343,13 +344,13 @@ async function compaction({ state, ask, panel, again }) {
     ["Size", (one) => size(one.bytes), "skst-number"],
     ["Rows", (one) => count(one.rows), "skst-number"],
     ["New files", (one) => count(one.expected_files), "skst-number"],
-    ["Why", (one) => phrase(...Object.entries(one.reasons).map(([name, n]) => `${name} ${count(n)}`), one.delete_files && plural(one.delete_files, "delete file"))],
+    ["Why", (one) => phrase(...Object.entries(one.reasons).map(([name, n]) => `${name} ${count(n)}`), one.delete_files && plural(one.delete_files, "delete file")), "text"],
   ], made.groups);
   const skipped = table([
     ["Skipped", (one) => h("code", {}, one.name), "name"],
     ["Files", (one) => count(one.files), "skst-number"],
     ["Size", (one) => size(one.bytes), "skst-number"],
-    ["Why", (one) => one.reason],
+    ["Why", (one) => one.reason, "text"],
   ], made.skipped);
   const rest = (of, shown, noun) => of > shown.length ? h("p", { class: "note" }, `${plural(of - shown.length, `more ${noun}`)}`) : null;
   swap(place, h("p", { class: "skst-bold", role: "status" }, head),
