@@ -357,6 +357,9 @@ def test_tokens(browser: Browser, running: Running) -> None:
         # A right to read is none to plan.
         options.nth(1).click()
         expect(page.locator("#problem")).to_have_text("ana may not plan db.events")
+        expect(page.locator("#where")).to_have_attribute("aria-invalid", "false")
+        opened(page, "snapshots")
+        expect(page.locator("#view tbody tr")).to_have_count(8)
         page.locator("#forget").click()
         expect(login).to_be_visible()
         assert page.evaluate("sessionStorage.length") == 0

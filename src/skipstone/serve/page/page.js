@@ -194,17 +194,18 @@ function plan() {
     draw(trace, performance.now() - began);
     show();
   }, (error) => {
-    complain(error.status === 401 ? "A token is needed." : error.message);
+    const wrong = error.status === 400 && state.where.trim();
+    complain(error.status === 401 ? "A token is needed." : error.message, wrong);
     $("funnel").classList.add("stale");
-    if (!$("funnel").querySelector(".skst-row")) $("funnel").replaceChildren(h("p", { class: "note" }, "The plan is shown here when the condition can be read."));
-    if (!state.where.trim()) show();
+    if (!$("funnel").querySelector(".skst-row")) $("funnel").replaceChildren(wrong ? h("p", { class: "note" }, "The plan is shown here when the condition can be read.") : "");
+    if (!wrong) show();
   });
 }
 
-function complain(text) {
+function complain(text, wrong = false) {
   $("problem").textContent = clean(text);
-  $("ask").classList.toggle("bad", Boolean(text));
-  $("where").setAttribute("aria-invalid", Boolean(text));
+  $("ask").classList.toggle("bad", Boolean(wrong));
+  $("where").setAttribute("aria-invalid", Boolean(wrong));
 }
 
 function draw(trace, took) {
@@ -216,7 +217,7 @@ function draw(trace, took) {
     ["files to read", count(trace.tasks), `${percent(trace.tasks, trace.files)} of ${count(trace.files)}`],
     ["rows that may match", count(trace.rows_kept), phrase(`of ${count(trace.rows_total)} looked at`, trace.rows_proven && `${count(trace.rows_proven)} proven`)],
     ["data to read", size(reads.bytes), reads.bytes_total ? phrase(`${percent(reads.bytes, reads.bytes_total)} of ${size(reads.bytes_total)}`, `about ${plural(reads.requests, "request")}`) : "none"],
-    ["answered in", `${Math.max(1, Math.round(took))} ms`, trace.requests ? `${plural(trace.requests, "request")} for ${size(trace.bytes)} of metadata` : "no metadata was read"],
+    ["answered in", took < 1000 ? `${Math.max(1, Math.round(took))} ms` : `${(took / 1000).toFixed(2)} s`, trace.requests ? `${plural(trace.requests, "request")} for ${size(trace.bytes)} of metadata` : "no metadata was read"],
   ];
   const rank = (one) => (ORDER.indexOf(one.name) + ORDER.length) % ORDER.length + (ORDER.includes(one.name) ? 0 : ORDER.length);
   const levels = [...trace.levels].sort((a, b) => rank(a) - rank(b));
@@ -344,7 +345,12 @@ $("where").addEventListener("input", () => {
   timer = setTimeout(() => go({ where: $("where").value, file: "" }, false), WAIT);
 });
 $("where").addEventListener("keydown", key({
-  Enter: (event) => event.shiftKey ? false : (clearTimeout(timer), go({ where: $("where").value, file: "" })),
+  Enter: (event) => {
+    if (event.shiftKey) return false;
+    clearTimeout(timer);
+    if ($("where").value === state.where) plan();
+    else go({ where: $("where").value, file: "" });
+  },
   Escape: () => { clearTimeout(timer); go({ where: "", file: "" }); },
 }));
 $("ask").addEventListener("submit", (event) => event.preventDefault());

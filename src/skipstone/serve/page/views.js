@@ -215,17 +215,22 @@ function chart(node, spans, filtered, go) {
       const y = top + gap + at * tall;
       const slim = tall > 4 ? 1 : 0;
       if (at === here) { pen.fillStyle = ink("line"); pen.fillRect(0, y, width, Math.max(tall, 3)); }
-      pen.fillStyle = !filtered ? ink("groups") : band.kept ? ink("kept") : ink("other");
+      const tone = !filtered ? "groups" : band.kept ? "kept" : "other";
       if (!band.cells) {
+        pen.fillStyle = ink(tone);
         const x = Math.min(band.low * width, width - 2);
         pen.fillRect(x, y, Math.max((band.high - band.low) * width, 2), tall - slim);
         return;
       }
-      [...band.cells].forEach((share, place) => {
-        if (share === "0") return;
-        pen.globalAlpha = 0.25 + 0.75 * share / 9;
-        pen.fillRect(edge(place), y, edge(place + 1) - edge(place), tall - slim);
-      });
+      // The darker, the more of the band's files are there; the greener, the more of them are kept.
+      for (const [name, part] of tone === "kept" ? [["other", 1], ["kept", 0.3 + 0.7 * band.kept / band.files]] : [[tone, 1]]) {
+        pen.fillStyle = ink(name);
+        [...band.cells].forEach((share, place) => {
+          if (share === "0") return;
+          pen.globalAlpha = (0.25 + 0.75 * share / 9) * part;
+          pen.fillRect(edge(place), y, edge(place + 1) - edge(place), tall - slim);
+        });
+      }
       pen.globalAlpha = 1;
     });
   }
