@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = pa.table(
             {
                 "id": pa.array(ids, pa.int64()),
-                "name": [f"n{start + at:05}" for at in range(20)],
+                "na.me": [f"n{start + at:05}" for at in range(20)],
                 "tags": [["a"]] * 20,
                 "where": pa.array([{"x": number + 0.5, "y": None}] * 20, point),
             }
@@ -98,16 +98,16 @@ def test_layout_of_a_directory(client: httpx.Client, many: Any) -> None:
     )
     assert (told["of_columns"], told["unordered"]) == (4, ["tags"])
     columns = {column["name"]: column for column in told["columns"]}
-    assert list(columns) == ["id", "name", "where.x", "where.y"]
+    assert list(columns) == ["id", "na.me", "where.x", "where.y"]
     library = many.layout(["id"], sample=MANY)["id"]
     assert columns["id"]["depth"] == pytest.approx(library.files.depth, abs=1e-3)
     assert columns["id"]["layout"] == library.files.layout.value
     assert columns["id"]["profile"] == pytest.approx(library.files.profile, abs=1e-4)
     assert (columns["id"]["lower"], columns["id"]["upper"]) == ("0", "4009")
     assert (columns["id"]["only_null"], columns["id"]["unbounded"]) == (1, 0)
-    assert (columns["name"]["lower"], columns["name"]["upper"]) == ("'n00000'", "'n04009'")
+    assert (columns["na.me"]["lower"], columns["na.me"]["upper"]) == ("'n00000'", "'n04009'")
     assert columns["where.y"]["lower"] is None
-    assert ask(client, "layout", columns=["name"])["columns"] == [columns["name"]]
+    assert ask(client, "layout", columns=["na.me"])["columns"] == [columns["na.me"]]
 
 
 def test_layout_of_a_table(client: httpx.Client, events: Any, root: Path) -> None:
@@ -125,6 +125,23 @@ def test_layout_of_a_table(client: httpx.Client, events: Any, root: Path) -> Non
         first = str(catalog.open("db.events").snapshots()[0].id)
         told = ask(client, "spans", table="db.events", column="v", snapshot=first)
         assert [(band["lower"], band["upper"]) for band in told["bands"]] == [("0", "49")]
+
+
+def test_a_table_without_snapshots(root: Path) -> None:
+    catalog = sk.catalog(f"{root / 'empty'}/")
+    catalog.create_table("db.empty", pa.schema([("v", pa.int64())]))
+    with serving(root / "empty") as running, running.client() as client:
+        told = ask(client, "layout", table="db.empty")
+        assert (told["files"], told["columns"][0]["layout"], told["columns"][0]["lower"]) == (
+            0,
+            "unknown",
+            None,
+        )
+        assert ask(client, "spans", table="db.empty", column="v", where="v = 1")["bands"] == []
+        assert ask(client, "files", table="db.empty", where="v = 1")["files"] == []
+        assert ask(client, "snapshots", table="db.empty") == {"of_snapshots": 0, "snapshots": []}
+        assert ask(client, "compaction", table="db.empty")["groups"] == []
+        assert ask(client, "why", 404, table="db.empty", file="x")["error"]["type"] == "NoSuchFileException"
 
 
 def test_spans_are_merged_into_bands(client: httpx.Client, many: Any) -> None:

@@ -383,6 +383,9 @@ def test_hostile_names(browser: Browser, running: Running) -> None:
         expect(view).to_contain_text(f"'{HOSTILE}0' … '{HOSTILE}8'")
         # Direction and line marks would reorder what is shown.
         expect(view).to_contain_text("tail\\u202egnp.\\u2028")
+        view.get_by_role("button", name="tail").click()
+        expect(view.locator(".chart h3")).to_have_text("tail\\u202egnp.\\u2028")
+        expect(view.locator(".chart .ends")).to_have_text("08")
         page.locator("#where").fill(f"`{HOSTILE}x` = 1")
         expect(page.locator("#problem")).to_contain_text(HOSTILE)
         page.locator("#sources").get_by_text(f"db.{HOSTILE}").click()

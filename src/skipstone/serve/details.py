@@ -210,10 +210,12 @@ def _text(facts: ColumnFacts, unit: int) -> tuple[str | None, str | None]:
 
 
 def _column(lake: Lake, name: str) -> ColumnRef:
-    ref = Binder(lake.query_schema).column(tuple(name.split(".")))
-    if all(ref.path != one.path for one in leaves(lake.query_schema)):
+    """The column that a layout lists by this name."""
+    found = next((ref for ref in leaves(lake.query_schema) if ref.name == name), None)
+    if found is None:
+        ref = Binder(lake.query_schema).column(tuple(name.split(".")))
         raise bad_request(f"column {name} has no order: {ref.type}")
-    return ref
+    return found
 
 
 def _field_id(table: Table, ref: ColumnRef) -> int:
