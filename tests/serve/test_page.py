@@ -118,7 +118,11 @@ def test_typing_shows_the_funnel(browser: Browser, running: Running, events: Any
         assert questions[-1] == where
         # Keys that follow each other quickly are one question.
         assert 1 <= len(questions) <= len(where)
+        # What was typed last is not lost by going elsewhere at once.
         page.locator("#where").fill("part = 9")
+        opened(page, "layout")
+        expect(page.locator("#where")).to_have_value("part = 9")
+        opened(page, "files")
         expect_funnel(page, explained(events, "part = 9"))
         expect(page.locator("#view")).to_contain_text("no file can hold a matching row")
         page.locator("#where").fill(where)

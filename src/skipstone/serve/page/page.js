@@ -71,6 +71,7 @@ async function newest(kind, place, work, failed) {
 
 // -- the address -------------------------------------------------------------------------------
 
+const OF_TABLES = ["snapshots", "compaction"];
 const MEMBERS = ["where", "snapshot", "view", "column", "file", "show"];
 
 function read() {
@@ -78,7 +79,8 @@ function read() {
   const kind = given.has("table") ? "table" : "lake";
   const one = { kind, name: given.get(kind) ?? "" };
   for (const name of MEMBERS) one[name] = given.get(name) ?? "";
-  one.view = views[one.view] ? one.view : "files";
+  const known = Object.hasOwn(views, one.view) && !(kind === "lake" && OF_TABLES.includes(one.view));
+  if (!known) one.view = "files";
   return one;
 }
 
@@ -91,9 +93,17 @@ function address(one) {
 
 /** Change the state; a step is one that the back button undoes. */
 export function go(changes, step = true) {
-  const next = address({ ...state, ...changes });
+  // What was typed a moment ago counts, too.
+  const typed = timer ? { where: $("where").value } : {};
+  settled();
+  const next = address({ ...state, ...typed, ...changes });
   if (next !== (location.hash || "#")) history[step ? "pushState" : "replaceState"](null, "", next);
   apply();
+}
+
+function settled() {
+  clearTimeout(timer);
+  timer = 0;
 }
 
 function apply() {
@@ -120,7 +130,7 @@ function apply() {
     const chosen = tab.dataset.view === state.view;
     tab.setAttribute("aria-selected", chosen);
     tab.tabIndex = chosen ? 0 : -1;
-    tab.hidden = state.kind === "lake" && ["snapshots", "compaction"].includes(tab.dataset.view);
+    tab.hidden = state.kind === "lake" && OF_TABLES.includes(tab.dataset.view);
   }
   $("view").setAttribute("aria-labelledby", `tab-${state.view}`);
   if (other) plan();
@@ -347,11 +357,10 @@ $("where").addEventListener("input", () => {
 $("where").addEventListener("keydown", key({
   Enter: (event) => {
     if (event.shiftKey) return false;
-    clearTimeout(timer);
     if ($("where").value === state.where) plan();
     else go({ where: $("where").value, file: "" });
   },
-  Escape: () => { clearTimeout(timer); go({ where: "", file: "" }); },
+  Escape: () => go({ where: "", file: "" }),
 }));
 $("ask").addEventListener("submit", (event) => event.preventDefault());
 $("views").addEventListener("click", (event) => { const view = event.target.dataset.view; if (view) go({ view, file: "" }); });

@@ -40,11 +40,12 @@ function roving(node, selector) {
 
 // -- files -------------------------------------------------------------------------------------
 
-const list = { question: "", match: "", start: 0 };
+const list = { name: "", question: "", match: "", start: 0 };
 
 async function files(question) {
   const { state, scan, ask, panel, go, again } = question;
   const show = state.show || "kept";
+  if (list.name !== state.name) Object.assign(list, { name: state.name, match: "" });
   const listed = JSON.stringify([scan, show]);
   if (list.question !== listed) Object.assign(list, { question: listed, start: 0 });
   const page = await once(ask, "api/files", { ...scan, show, match: list.match, start: list.start, count: PAGE });
