@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Create .venv with some extras of Skipstone, in the versions of requirements-dev.lock, and check for Java 17+.
+# Create .venv with some extras of Skipstone, in the versions of requirements-dev.lock, and check for Java 17+
+# and, for the tests of the server's page, Chromium.
 # Usage: setup.sh EXTRAS STAMP; the stamp is the file of .venv that tells make what is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,23 @@ else
   echo "    sudo dnf install java-17-openjdk-headless        (Fedora, RHEL)" >&2
   echo "    brew install openjdk@17                          (macOS)" >&2
   echo "or point JAVA_HOME at one, and run make again. Everything but Spark works without it." >&2
+fi
+
+# Only the tests of the server's page need a browser.
+if [ "$stamp" != ready ]; then
+  :
+elif command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then
+  :
+elif command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+  echo "Installing Chromium from the system's packages ..."
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null
+else
+  echo "The tests of the server's page need Chromium, which was not found. Install it with one of" >&2
+  echo "    sudo apt-get install chromium                    (Debian)" >&2
+  echo "    sudo apt-get install chromium-browser            (Ubuntu)" >&2
+  echo "    sudo dnf install chromium                        (Fedora)" >&2
+  echo "    brew install --cask chromium                     (macOS)" >&2
+  echo "and run make again. All other tests work without it." >&2
 fi
 touch ".venv/.$stamp"
 if [ "$stamp" = ready ]; then touch .venv/.demo; fi

@@ -36,7 +36,9 @@ CHECKS = [
     negative_data_rejection,
     ignored_auth,
 ]
-PATHS = ["/api/plan", "/api/explain", "/api/files-to-query"]
+TABLES = ["/api/snapshots", "/api/compaction"]
+LAKES = [f"/api/{path}" for path in ("plan", "explain", "files-to-query", "layout", "spans", "files", "why")]
+PATHS = [*LAKES, *TABLES]
 CONDITIONS = [
     "id = 150",
     "id >= 150 and id < 250",
@@ -76,13 +78,14 @@ def test_all_questions_are_described(document: Any) -> None:
     assert document["openapi"] == "3.1.0"
     assert {path: [*methods] for path, methods in document["paths"].items()} == {
         "/api/lakes": ["get"],
+        "/api/tables": ["get"],
         **{path: ["post"] for path in PATHS},
         "/api/openapi.json": ["get"],
     }
     assert document["security"] == [{"bearer": []}]
     for path in PATHS:
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert {"lake", "table", "domain", "columns"} <= body["properties"].keys()
+        assert ({"table"} if path in TABLES else {"lake", "table"}) <= body["properties"].keys()
 
 
 def test_the_document_needs_a_token(server: Running) -> None:
@@ -98,9 +101,17 @@ def narrowed(document: Any) -> Any:
     for path in PATHS:
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         properties = content["schema"]["properties"]
-        properties["lake"], properties["table"] = {"enum": ["logs"]}, {"enum": ["db.events"]}
+        known = {
+            "lake": ["logs"],
+            "table": ["db.events"],
+            "file": ["0.parquet"],
+            "column": ["id", "v", "s.a"],
+        }
+        known |= {"strategy": ["binpack", "zorder"], "snapshot": ["main"], "row": [0], "row_group": [0]}
+        properties |= {name: {"enum": values} for name, values in known.items() if name in properties}
         names = {"enum": ["id", "ts", "s", "key", "v", "f", "n", "part"]}
-        properties["columns"] = {"type": "array", "items": names, "maxItems": 4}
+        for name in {"columns", "sort_by"} & properties.keys():
+            properties[name] = {"type": "array", "items": names, "maxItems": 4}
         if "where" in properties:
             properties["where"] = {"enum": CONDITIONS}
             properties["dialect"] = {"enum": ["spark", "hive", "trino", "presto", "duckdb"]}

@@ -50,11 +50,20 @@ _MAX_VALUES = 3
 _Quote = Callable[[Node], str]
 
 
-def explain_why(plan: ScanPlan, path: str, row_group: int | None = None, row: int | None = None) -> Why:
-    """Why the plan keeps or drops a file, a row group of it, or the page around one of its rows."""
-    entry = _find(plan, path)
+def explain_why(
+    plan: ScanPlan,
+    path: str | ListedFile,
+    row_group: int | None = None,
+    row: int | None = None,
+    survey: Survey | None = None,
+) -> Why:
+    """Why the plan keeps or drops a file, a row group of it, or the page around one of its rows.
+
+    ``survey`` is the file's metadata in an index; by default the file's own is judged.
+    """
+    entry = path if isinstance(path, ListedFile) else _find(plan, path)
     task = next((task for task in plan.tasks if task.entry == entry), None)
-    return _Inquiry(plan, entry, task).answer(row_group, row)
+    return _Inquiry(plan, entry, task, survey).answer(row_group, row)
 
 
 # -- which file --------------------------------------------------------------------------------
@@ -110,6 +119,7 @@ class _Inquiry:
     plan: ScanPlan
     entry: ListedFile
     task: Task | None
+    survey: Survey | None = None
     steps: list[WhyStep] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -138,7 +148,7 @@ class _Inquiry:
             if open_rows:
                 metadata = metadata or plan.files.footer(self.entry)
                 rows = rows or _span(metadata, group)
-                survey = Survey.of([metadata], _partition_facts(partitions))
+                survey = self.survey or Survey.of([metadata], _partition_facts(partitions))
                 groups = np.arange(len(survey)) if group is None else np.array([group])
                 quoter = replace(quoter, metadata=metadata)
                 open_rows, rows = self._levels(compiled.node, survey, quoter, groups, row, rows)
@@ -166,6 +176,11 @@ class _Inquiry:
             self.notes.append("the plan combines others, and keeps the rows of one of them")
         elif self.plan.limit is not None:
             self.notes.append(f"rows may match here, but other rows fill the limit of {self.plan.limit:,}")
+        elif self.task is None and self.survey is None and self.plan.trace.index is not None:
+            self.notes.append(
+                "rows may match by the file's own metadata, but the plan used an index, which can have more: "
+                "bounds of pages and bloom filters"
+            )
         elif self.task is None:
             self.notes.append(
                 "rows may match here, but the plan lacks the file: it was added or changed later, the lake "

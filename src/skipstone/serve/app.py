@@ -12,17 +12,29 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from skipstone.errors import UsageError
-from skipstone.serve.access import Limits, RateLimit, Refusal, Tokens, is_loopback, json_text, names_of
-from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of
+from skipstone.serve import details
+from skipstone.serve.access import (
+    Limits,
+    RateLimit,
+    Refusal,
+    Right,
+    Tokens,
+    is_loopback,
+    json_text,
+    names_of,
+)
+from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of, response_of
 from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
 from skipstone.serve.openapi import api_document
+from skipstone.serve.page import page_routes
 from skipstone.serve.questions import explain, files_to_query, plan
 from skipstone.serve.records import Log, Metrics
 from skipstone.serve.tables import TablePlan, plan_table, read_request
+from skipstone.tables import Catalog
 
 if TYPE_CHECKING:
     import uvicorn
@@ -72,6 +84,13 @@ class Planner:
             ("POST", "/api/plan", partial(self.answer, plan)),
             ("POST", "/api/explain", partial(self.answer, explain)),
             ("POST", "/api/files-to-query", partial(self.answer, files_to_query)),
+            ("GET", "/api/tables", self.list_all_tables),
+            ("POST", "/api/layout", partial(self.answer, details.layout)),
+            ("POST", "/api/spans", partial(self.answer, details.spans)),
+            ("POST", "/api/files", partial(self.answer, details.files)),
+            ("POST", "/api/why", partial(self.answer, details.why)),
+            ("POST", "/api/snapshots", partial(self.answer, details.snapshots, right="read")),
+            ("POST", "/api/compaction", partial(self.answer, details.compaction)),
             ("GET", "/metrics", self.show_metrics),
         ]
 
@@ -82,7 +101,8 @@ class Planner:
         own.append(("GET", "/api/openapi.json", describe))
         document = api_document(own, self.limits, tokens=self.gate.tokens.required)
         routes = [self._route(*one) for one in (*own, *protocol)]
-        routes.append(self._route("GET", "/health", _healthy, public=True))
+        public = [("GET", "/health", _healthy), *page_routes()]
+        routes += [self._route(*one, public=True) for one in public]
         # A failure that no route handles has the protocol's form as well.
         return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
 
@@ -211,7 +231,16 @@ class Planner:
         named = [name for name in sorted(self.lakes.directories) if call.caller.may("read", name)]
         return Answer({"lakes": named, "catalog": self.lakes.has_catalog})
 
-    async def answer(self, ask: Callable[..., dict[str, Any]], call: Call) -> Answer:
+    async def list_all_tables(self, call: Call) -> Answer:
+        """The tables of all namespaces that the caller may read, up to the limit of files."""
+
+        def work() -> list[str]:
+            named = Catalog(self.lakes.catalog).tables() if self.lakes.has_catalog else []
+            return [name for name in named if call.caller.may("read", name)][: self.limits.files]
+
+        return Answer({"tables": await call.run(work)})
+
+    async def answer(self, ask: Callable[..., dict[str, Any]], call: Call, right: Right = "plan") -> Answer:
         """Answer a question about a directory or a table."""
         document: Any = await call.document()
         if not isinstance(document, dict):
@@ -219,7 +248,7 @@ class Planner:
         given = {kind: document.pop(kind) for kind in ("lake", "table") if kind in document}
         if len(given) != 1 or not isinstance(name := next(iter(given.values())), str):
             raise Refusal(400, "BadRequestException", "body names neither a lake nor a table, or both")
-        call.caller.need("plan", name)
+        call.caller.need(right, name)
 
         def work() -> str:
             open_lake = self.lakes.directory if "lake" in given else self.lakes.named_table
@@ -252,9 +281,8 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     refusal = Refusal(error.status_code, kind or "BadRequestException", "no such endpoint or method")
     near = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     allowed = sorted(method for route in near for method in route.methods)
-    return JSONResponse(
-        refusal.body, error.status_code, headers={"Allow": ", ".join(allowed)} if allowed else None
-    )
+    headers = {"Allow": ", ".join(allowed)} if allowed else {}
+    return response_of(Answer(refusal.body, error.status_code, headers=headers))
 
 
 def _namespace(call: Call) -> tuple[str, ...]:

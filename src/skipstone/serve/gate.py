@@ -35,6 +35,8 @@ T = TypeVar("T")
 Handler: TypeAlias = Callable[["Call"], Awaitable["Answer"]]
 
 _SMALL = 16 * 1024
+# Answers have names and values of tables: no cache keeps them, and no browser takes them for anything else.
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Answer:
     media_type: str = "application/json"
     notes: Mapping[str, Any] = field(default_factory=dict)
     """More fields of the log."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """More headers, or others than those of every answer."""
 
 
 class Workers:
@@ -174,12 +178,12 @@ class Gate:
             try:
                 caller = self._admit(request, public=public)
                 answered = await handler(Call(request, caller, self.limits, self.workers))
-                notes, response = answered.notes, _response(answered)
+                notes, response = answered.notes, response_of(answered)
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:  # noqa: BLE001  (every failure is an answer and a line of the log)
                 refusal, notes = refusal_of(error)
-                response = _response(Answer(refusal.body, refusal.status))
+                response = response_of(Answer(refusal.body, refusal.status))
                 response.headers.update(refusal.headers)
             seconds = time.perf_counter() - started
             self.metrics.answered(route, response.status_code, seconds)
@@ -254,10 +258,11 @@ def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
     return Refusal(500, "InternalServerError", "server failed; its log says why"), {"error": where}
 
 
-def _response(answer: Answer) -> Response:
-    body = answer.body
+def response_of(answer: Answer) -> Response:
+    """The response that sends an answer."""
+    body, headers = answer.body, {**_HEADERS, **answer.headers}
     if body is None:
-        return Response(status_code=answer.status)
+        return Response(status_code=answer.status, headers=headers)
     if not isinstance(body, str):
         body = json_text(body)
-    return Response(body, answer.status, media_type=answer.media_type)
+    return Response(body, answer.status, headers, answer.media_type)

@@ -9,6 +9,7 @@ from inspect import getdoc
 from typing import Any, Final
 
 from skipstone import __version__
+from skipstone.serve import details
 from skipstone.serve.access import Limits
 from skipstone.serve.questions import MEMBERS, files_to_query
 
@@ -54,6 +55,57 @@ _FILE: Final = {
     "row_groups": {"oneOf": [_list(_COUNT), {"type": "null"}]},
     "partition": {"type": "object"},
 }
+_MAYBE: Final = {"type": ["string", "null"]}
+_SHARE: Final = {"type": "number", "minimum": 0, "maximum": 1}
+_BOUNDS: Final = {"version": _TEXT, "source": _TEXT, "files": _COUNT, "measured": _COUNT, "rows": _COUNT}
+_OVERVIEW: Final = {
+    **dict.fromkeys(("name", "type", "layout"), _TEXT),
+    "depth": {"type": "number", "minimum": 0},
+    "profile": _list(_SHARE),
+    "lower": _MAYBE,
+    "upper": _MAYBE,
+    "unbounded": _COUNT,
+    "only_null": _COUNT,
+}
+_BAND: Final = _object(
+    {
+        "file": _TEXT,
+        "files": _COUNT,
+        "low": _SHARE,
+        "high": _SHARE,
+        "lower": _MAYBE,
+        "upper": _MAYBE,
+        "cells": _TEXT,
+        "kept": _COUNT,
+    },
+    ["file", "files", "low", "high", "lower", "upper"],
+)
+_LISTED: Final = {
+    "file": _TEXT,
+    **dict.fromkeys(("bytes", "rows", "proven", "more_ranges"), _COUNT),
+    "of_rows": {"type": ["integer", "null"]},
+    "partition": {"type": "object"},
+    "kept": _FLAG,
+    "ranges": _TASK["ranges"],
+}
+_WHY: Final = {
+    **dict.fromkeys(("file", "path", "unit", "predicate", "verdict", "conclusion"), _TEXT),
+    "rows": {"oneOf": [_list(_COUNT, minItems=2, maxItems=2), {"type": "null"}]},
+    "ruled_out": _FLAG,
+    "kept": _FLAG,
+    "steps": _list({"type": "object"}, maxItems=200),
+    "more_steps": _COUNT,
+    "notes": _list(_TEXT),
+}
+_COMPACTION: Final = {
+    "snapshot": _MAYBE,
+    "strategy": _TEXT,
+    **dict.fromkeys(("target_file_size_bytes", "min_input_files", "of_files", "matched", "files"), _COUNT),
+    **dict.fromkeys(("expected_files", "bytes", "of_groups", "of_skipped"), _COUNT),
+    "filter_stats": {"type": "object"},
+    "groups": _list({"type": "object"}),
+    "skipped": _list({"type": "object"}),
+}
 _ANSWERS: Final = {
     "/api/lakes": _object({"lakes": _list(_TEXT), "catalog": _FLAG}),
     "/api/plan": _object(
@@ -77,6 +129,22 @@ _ANSWERS: Final = {
         "required": ["version", "files", "tasks", "rows_total", "rows_kept", "levels"],
     },
     "/api/files-to-query": _object({"version": _TEXT, "files": _list(_object(_FILE))}),
+    "/api/tables": _object({"tables": _list(_TEXT)}),
+    "/api/layout": _object(
+        {**_BOUNDS, "columns": _list(_object(_OVERVIEW)), "of_columns": _COUNT, "unordered": _list(_TEXT)}
+    ),
+    "/api/spans": _object({**_BOUNDS, **_OVERVIEW, "overlap": _list(_COUNT), "bands": _list(_BAND)}),
+    "/api/files": _object(
+        {
+            "version": _TEXT,
+            "residual": _MAYBE,
+            **dict.fromkeys(("of_files", "kept", "rows", "matched"), _COUNT),
+            "files": _list(_object(_LISTED), maxItems=500),
+        }
+    ),
+    "/api/why": _object(_WHY),
+    "/api/snapshots": _object({"of_snapshots": _COUNT, "snapshots": _list({"type": "object"})}),
+    "/api/compaction": _object(_COMPACTION),
 }
 _TYPES: Final[Mapping[Any, Any]] = {
     str: _TEXT,
@@ -86,8 +154,24 @@ _TYPES: Final[Mapping[Any, Any]] = {
     list: _list(_TEXT),
     dict: {"type": "object"},
 }
-_REQUIRED: Final[Mapping[Any, tuple[str, ...]]] = {files_to_query: ("domain",)}
-_MEMBERS: Final = {"domain": {"$ref": "#/components/schemas/Domain"}, "limit": _COUNT}
+_REQUIRED: Final[Mapping[Any, tuple[str, ...]]] = {
+    files_to_query: ("domain",),
+    details.spans: ("column",),
+    details.why: ("file",),
+}
+# Questions about tables only.
+_TABLES: Final = (details.snapshots, details.compaction)
+_POSITIVE: Final = {"type": "integer", "minimum": 1, "maximum": 2**53 - 1}
+_MEMBERS: Final = {
+    "domain": {"$ref": "#/components/schemas/Domain"},
+    "limit": _COUNT,
+    "show": {"enum": ["all", "kept", "dropped"]},
+    "start": _COUNT,
+    "count": {"type": "integer", "minimum": 1, "maximum": 500},
+    "min_input_files": _POSITIVE,
+    "target_file_size_bytes": _POSITIVE,
+    "delete_file_threshold": _POSITIVE,
+}
 
 
 def api_document(routes: Iterable[Route], limits: Limits, *, tokens: bool) -> dict[str, Any]:
@@ -124,7 +208,9 @@ def _operation(path: str, handler: Callable[..., Any], limits: Limits) -> dict[s
 def _question(ask: Callable[..., Any], limits: Limits) -> dict[str, Any]:
     subject: dict[str, Any] = {"lake": _TEXT, "table": _TEXT}
     one: dict[str, Any] = {"oneOf": [{"required": ["lake"]}, {"required": ["table"]}]}
-    members = MEMBERS.get(ask)
+    if ask in _TABLES:
+        subject, one = {"table": _TEXT}, {}
+    members = {**MEMBERS, **details.MEMBERS}.get(ask)
     if members is None:
         return {"type": "object", "properties": subject, **one}
     for name, kind in members.items():
@@ -132,4 +218,5 @@ def _question(ask: Callable[..., Any], limits: Limits) -> dict[str, Any]:
     if "where" in members:
         subject["where"] = {"type": "string", "maxLength": limits.text}
         one["dependentRequired"] = {"dialect": ["where"], "tz": ["where"]}
-    return _object(subject, _REQUIRED.get(ask, ()), **one)
+    required = (*_REQUIRED.get(ask, ()), *(["table"] if ask in _TABLES else []))
+    return _object(subject, required, **one)

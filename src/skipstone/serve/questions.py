@@ -29,7 +29,7 @@ FILES: Final = {"domain": dict, "columns": list}
 
 def plan(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """The rows of each file that can match, as ranges."""
-    made = _scan(lake, document).plan()
+    made = scan_of(lake, document).plan()
     if sum(len(task.rows.runs()[0]) for task in made.tasks) > limits.files:
         raise _too_large(limits)
     tasks = [
@@ -42,13 +42,13 @@ def plan(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, A
 
 def explain(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """What a scan skips, and why."""
-    explanation: dict[str, Any] = json.loads(_scan(lake, document).explain(format="json"))
+    explanation: dict[str, Any] = json.loads(scan_of(lake, document).explain(format="json"))
     return explanation
 
 
 def files_to_query(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """The files and row groups that can hold rows of a domain."""
-    _check(document, FILES)
+    check(document, FILES)
     if "domain" not in document:
         raise bad_request("body has no domain")
     domain = from_document(document["domain"], lake.query_schema)
@@ -58,32 +58,41 @@ def files_to_query(lake: Lake, document: Mapping[str, Any], limits: Limits) -> d
     return {"version": lake.version, "files": [_entry(file) for file in files]}
 
 
-def _scan(lake: Lake, document: Mapping[str, Any]) -> Scan:
-    _check(document, SCAN)
-    parts: list[Predicate] = []
-    if "where" not in document and not document.keys().isdisjoint(("dialect", "tz")):
-        raise bad_request("dialect and tz belong to where")
-    if "where" in document:
-        options = {name: document[name] for name in ("dialect", "tz") if name in document}
-        parts.append(parse(document["where"], **options))
+def scan_of(lake: Lake, document: Mapping[str, Any]) -> Scan:
+    """The scan that a question is about."""
+    check(document, SCAN)
+    parts = [condition(document)]
     if "domain" in document:
         parts.append(predicate(from_document(document["domain"], lake.query_schema)))
+    chosen = [part for part in parts if part is not None]
     return lake.scan(
-        conjunction(parts) if parts else None,
+        conjunction(chosen) if chosen else None,
         document.get("columns"),
         document.get("limit"),
         snapshot=document.get("snapshot"),
     )
 
 
-def _check(document: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+def condition(document: Mapping[str, Any]) -> Predicate | None:
+    """The SQL condition of a question."""
+    options = {name: document[name] for name in ("dialect", "tz") if name in document}
+    if "where" in document:
+        return parse(document["where"], **options)
+    if options:
+        raise bad_request("dialect and tz belong to where")
+    return None
+
+
+def check(document: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+    """Refuse a question with unknown members, or with values of a wrong type."""
     unknown = sorted(document.keys() - members.keys())
     if unknown:
-        available = ", ".join(sorted(members))
+        available = ", ".join(sorted(members)) or "none"
         raise bad_request(f"body has unknown members: {', '.join(unknown)} (available: {available})")
     for name, value in document.items():
         strings = not isinstance(value, list) or all(isinstance(one, str) for one in value)
-        if not isinstance(value, members[name]) or isinstance(value, bool) or not strings:
+        flag = isinstance(value, bool) is (members[name] is bool)
+        if not isinstance(value, members[name]) or not flag or not strings:
             raise bad_request(f"{name} has the wrong type")
 
 
