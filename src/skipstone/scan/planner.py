@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
 
 _FIRST_FOOTERS = 8
+# For fewer files it costs more than it saves to share their directories.
+_FEW = 8
+_EACH_FILE: AbstractContextManager[None] = nullcontext()
 T = TypeVar("T")
 
 
@@ -411,7 +415,7 @@ class _Planner:
             less -= sum(len(found[number][0] & rows) for number, rows in deletions.hidden.items())
             self.deletes = DeleteUse(deletions.files, deletions.applied, less, len(deletions.values))
         tasks = []
-        with resolve_directories_once():
+        with resolve_directories_once() if chosen[_FEW:] else _EACH_FILE:
             for number, partition in zip(chosen, self.snapshot.constants(chosen), strict=True):
                 rows, proven = found[number]
                 deleted, anti = deletions.rows.get(number), deletions.values.get(number, ())

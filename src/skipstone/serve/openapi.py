@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
+from importlib.metadata import version
 from inspect import getdoc
 from typing import Any, Final
 
-from skipstone import __version__
 from skipstone.serve import details
 from skipstone.serve.access import Limits
 from skipstone.serve.questions import MEMBERS, files_to_query
@@ -183,7 +183,7 @@ def api_document(routes: Iterable[Route], limits: Limits, *, tokens: bool) -> di
     security = {"bearer": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Skipstone", "version": __version__},
+        "info": {"title": "Skipstone", "version": version("skipstone")},
         "paths": paths,
         "components": {"schemas": _SCHEMAS, "securitySchemes": security},
         "security": [{"bearer": []}] if tokens else [],
