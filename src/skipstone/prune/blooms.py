@@ -165,11 +165,16 @@ def hashes_by_unit(probe: Probe, facts: ColumnFacts, max_keys: int) -> tuple[Arr
         keys = spans.array.take(pa.array(numbers)).to_pylist()
     else:
         numbers, places = np.unique(at, return_inverse=True)
-        single = [spans.highs[n] == after_bytes(spans.space, spans.lows[n]) for n in numbers.tolist()]
-        sizes = np.where(np.array(single, dtype=bool)[places], 1, max_keys + 1)
-        owners, at, _ = _shortest(owners, at, sizes, max_keys)
-        numbers, places = np.unique(at, return_inverse=True)
-        keys = [spans.lows[n] for n in numbers.tolist()]
+        counts = np.array([_key_count(spans, n, max_keys + 1) for n in numbers.tolist()], dtype=np.int64)
+        owners, at, sizes = _shortest(owners, at, counts[places], max_keys)
+        numbers, starts, places = np.unique(at, return_index=True, return_inverse=True)
+        counts = sizes[starts]
+        keys = [
+            key
+            for n, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+            for key in _keys(spans, n, count)
+        ]
+        owners, places = np.repeat(owners, sizes), runs((np.cumsum(counts) - counts)[places], sizes)
     hashed = _hash_each(probe.bound.leaf, keys)
     if hashed is None:
         return owners[:0], BY_UNIT
@@ -191,6 +196,23 @@ def _overlaps(facts: ColumnFacts, spans: NumberSpans | ByteSpans) -> tuple[Array
     firsts = [bisect.bisect_right(ends, low or b"") for low in lower.to_pylist()]
     stops = [len(spans) if h is None else bisect.bisect_right(spans.lows, h) for h in upper.to_pylist()]
     return np.array(firsts, dtype=np.int64), np.array(stops, dtype=np.int64)
+
+
+def _key_count(spans: ByteSpans, number: int, most: int) -> int:
+    """The number of keys in a span, or ``most`` if there are more: adjacent keys are merged."""
+    low, high = spans.lows[number], spans.highs[number]
+    if high == after_bytes(spans.space, low):
+        return 1
+    if not spans.space.width or high is None:
+        return most
+    return min(int.from_bytes(high, "big") - int.from_bytes(low, "big"), most)
+
+
+def _keys(spans: ByteSpans, number: int, count: int) -> list[bytes]:
+    """The keys of a span."""
+    low = spans.lows[number]
+    first, width = int.from_bytes(low, "big"), len(low)
+    return [low] if count == 1 else [(first + n).to_bytes(width, "big") for n in range(count)]
 
 
 def _fewest(counts: Array, max_keys: int) -> Array:
