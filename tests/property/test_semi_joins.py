@@ -1,7 +1,8 @@
 """Scans by the keys of a semi join: random columns, keys of other types, and ways to ask.
 
 Python sets of exact values are one oracle. DuckDB is the other, where keys have the type of the column. Which
-row groups are kept is known too: those between whose bounds there is a key.
+row groups are kept by their bounds is known too: those between whose bounds there is a key. Values of some
+columns are so far apart that bloom filters drop most row groups for keys that no row has.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ FILES, GROUPS, ROWS = 3, 4, 125
 TOTAL = FILES * GROUPS * ROWS
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 NAN = float("nan")
+SPARSE = ("sparse", "code", "ratio", "digest")
+"""Columns with bloom filters, whose values are far apart."""
 
 
 def _decimals(type: pa.DataType, numbers: Sequence[int]) -> pa.Array:
@@ -49,7 +52,9 @@ def _columns() -> dict[str, pa.Array]:
     some = [rng.randrange(-700, 700) for _ in range(TOTAL)]
     rising = [n // 2 - 300 for n in range(TOTAL)]
     floats = [rng.choice([NAN, 0.0, -0.0, n / 4, float("inf"), n / 8]) for n in some]
+    far = np.array([n * 1_000 + rng.randrange(0, 500, 2) for n in range(TOTAL)])
     columns = {
+        **{name: _sparse(name, far) for name in SPARSE},
         "i32": pa.array(rising, pa.int32()),
         "i64": pa.array(some),
         "u8": pa.array([abs(n) % 256 for n in some], pa.uint8()),
@@ -71,6 +76,14 @@ def _columns() -> dict[str, pa.Array]:
     return {name: pc.if_else(nulls, pa.scalar(None, a.type), a) for name, a in columns.items()}
 
 
+def _sparse(name: str, numbers: np.ndarray) -> pa.Array:
+    if name == "code":
+        return pa.array([f"code-{n:09d}" for n in numbers.tolist()])
+    if name == "digest":
+        return pa.array([b"%09d" % n for n in numbers.tolist()], pa.binary(9))
+    return pa.array(numbers / 2 if name == "ratio" else numbers)
+
+
 OTHER_TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "i32": (pa.int64(), pa.int16(), pa.uint64(), pa.decimal128(12, 2), pa.float64(), pa.float32()),
     "i64": (pa.int32(), pa.int8(), pa.float64(), pa.decimal128(30, 3)),
@@ -86,6 +99,8 @@ OTHER_TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "instant": (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("s", "UTC")),
     "price": (pa.decimal128(12, 4), pa.decimal128(9, 0), pa.int64(), pa.decimal128(30, 2)),
     "wide": (pa.decimal128(38, 6), pa.int64(), pa.decimal128(9, 2)),
+    "sparse": (pa.int32(), pa.decimal128(12, 2), pa.float64()),
+    "code": (pa.large_string(),),
 }
 
 
@@ -118,7 +133,13 @@ def random_keys(rng: random.Random, name: str, column: pa.Array) -> pa.Array:
     if not size:
         return near.slice(0, 0)
     keys = near.take(pa.array([rng.randrange(len(near)) for _ in range(size)]))
-    keys = pa.concat_arrays([keys, _absent(rng, column.type, size)])
+    if name in SPARSE:
+        # Between the values of all rows, and odd, as none of them is.
+        keys = keys.slice(0, rng.choice([0, 3, size]))
+        absent = _sparse(name, 1 + 2 * np.array(rng.sample(range(TOTAL * 500), size)))
+    else:
+        absent = _absent(rng, column.type, size)
+    keys = pa.concat_arrays([keys, absent])
     type = rng.choice([column.type, *OTHER_TYPES.get(name, ())])
     if pa.types.is_dictionary(type):
         return keys.dictionary_encode()
@@ -167,7 +188,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     size = TOTAL // FILES
     for file in range(FILES):
         part = table.slice(file * size, size)
-        options: dict[str, Any] = {"write_page_index": True, "max_rows_per_page": 25}
+        options: dict[str, Any] = {"write_page_index": True, "max_rows_per_page": 25, "write_batch_size": 25}
+        options["bloom_filter_options"] = {name: {"ndv": ROWS, "fpp": 0.0001} for name in SPARSE}
         pq.write_table(part, root / f"{file}.parquet", row_group_size=ROWS, **options)
     return root
 
@@ -186,7 +208,7 @@ def test_semi_joins_agree_with_sets_and_duckdb(lake: Path) -> None:
     table = pq.read_table(lake).combine_chunks()
     plain = sk.open(lake)
     indexed = sk.open(lake, index_root=lake.parent / "semi index")
-    indexed.index.build(engine="local", threads=1)
+    indexed.index.build(blooms=SPARSE, engine="local", threads=1)
     count: Counter[str] = Counter()
     with duckdb.connect() as db:
         db.execute("SET threads = 1")
@@ -198,6 +220,9 @@ def test_semi_joins_agree_with_sets_and_duckdb(lake: Path) -> None:
     assert count["dropped"] > 0.3 * count["cases"]
     assert count["many"] > 0.04 * count["cases"]
     assert count["duckdb"] > 0.1 * count["cases"]
+    # Bloom filters of files and of the index drop units for more than 1,000 keys.
+    assert count["long list, file"] > 0.01 * count["cases"]
+    assert count["long list, index"] > 0.01 * count["cases"]
 
 
 def run_case(
@@ -205,7 +230,7 @@ def run_case(
 ) -> None:
     """One join, asked in one way."""
     rng = random.Random(f"semi join:{case}")
-    name = rng.choice(table.column_names[1:])
+    name = rng.choice(SPARSE if rng.random() < 0.3 else table.column_names[1:])
     column = table[name].combine_chunks()
     keys = random_keys(rng, name, column)
     wanted_keys = {*exact(keys)} - {None}
@@ -229,6 +254,10 @@ def run_case(
         answer = db.sql(f"SELECT id FROM lake SEMI JOIN keys ON lake.{name} = keys.k WHERE id >= {start}")
         assert sorted(answer.to_arrow_table()["id"].to_pylist()) == wanted.tolist(), note
         count["duckdb"] += 1
+    bounds = lake.scan(where, semi_join=(name, keys), bloom_filter=False).plan().rows
+    assert plan.rows <= bounds, note
+    dropped = plan.rows < bounds and len(wanted_keys) > 1_000
+    count["long list, index" if lake is lakes[1] else "long list, file"] += dropped
     count["cases"] += 1
     count["many"] += len(wanted_keys) > 1_500
     count["matches" if len(wanted) else "none"] += 1

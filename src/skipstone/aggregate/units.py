@@ -14,11 +14,11 @@ import numpy as np
 
 from skipstone.aggregate.members import Cover, Members, RowPositions
 from skipstone.aggregate.states.state import Path
+from skipstone.core.arrays import runs
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.index.coverage import IndexCoverage
-from skipstone.index.draft import runs
 from skipstone.prune.survey import Survey, SurveyPart
 from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan, Task

@@ -114,6 +114,14 @@ def as_numpy(array: pa.Array, dtype: Any, words: int) -> Array:
     return np.frombuffer(data, dtype, count, array.offset * words * np.dtype(dtype).itemsize)
 
 
+def runs(firsts: Array, counts: Array) -> Array:
+    """Return the positions ``firsts`` to ``firsts + counts``, run by run."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    positions: Array = np.arange(total) + np.repeat(firsts - ends + counts, counts)
+    return positions
+
+
 def binary_keys(array: pa.Array) -> pa.Array:
     """Byte keys of a plain array as Arrow binary; wide decimals are biased big-endian numbers."""
     type = array.type

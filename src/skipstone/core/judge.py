@@ -170,9 +170,8 @@ def meets_bytes(facts: ColumnFacts, spans: ByteSpans) -> Array:
     assert isinstance(facts.lower, pa.Array)
     assert isinstance(facts.upper, pa.Array)
     if spans.__class__ is BytePoints:
-        bounded = np.asarray(facts.upper.is_valid())
-        reached = np.where(bounded, spans.ranks(facts.upper, above=True), len(spans))
-        return np.asarray(spans.ranks(facts.lower.fill_null(b"")) < reached)
+        first, stop = spans.between(facts.lower, facts.upper)
+        return np.asarray(first < stop)
     if len(spans) > FEW:
         return _search(facts.lower, facts.upper, spans)
     hits: Array = np.zeros(len(facts), dtype=bool)

@@ -13,13 +13,14 @@ from skipstone.core.evidence import Array, ColumnFacts, Evidence, FactOverride
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
 from skipstone.index.container import BadIndex
+from skipstone.index.filters import FilterResult
 from skipstone.index.manifest import Manifest
 from skipstone.index.marks import marks_of, match
 from skipstone.index.search import search
 from skipstone.index.segment import Segment
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.prune.blooms import Hashes, bloom_probes
+from skipstone.prune.blooms import BY_UNIT, Hashes, Probe, bloom_probes, hashes_by_unit
 from skipstone.prune.ledger import Blame
 from skipstone.prune.survey import ColumnPages, PageFacts, RuledOut
 from skipstone.report.trace import Cause, Drop
@@ -425,7 +426,10 @@ class RecordedFiles:
                 settled = settled and segment.has_own_blooms(path)
                 # Files of several kinds can store a value in several forms: then all pages are looked up.
                 some = pages.get(path) if pages is not None and len(every) == 1 else None
-                absent = segment.absent(path, probe.hashes, groups, some)
+                if probe.hashes is BY_UNIT:
+                    absent = self._absent_by_unit(probe, groups, some, max_keys)
+                else:
+                    absent = segment.absent(path, probe.hashes, groups, some)
                 if absent is None:
                     continue
                 if some is None or absent.groups.any():
@@ -441,3 +445,24 @@ class RecordedFiles:
             for leaf, parts in gone.items()
         }
         return RuledOut(masks, deeper, settled)
+
+    def _absent_by_unit(
+        self, probe: Probe, groups: Array, pages: Array | None, max_keys: int
+    ) -> FilterResult | None:
+        """Rule out row groups and pages by the keys between their bounds; None without filters."""
+        ref, segment = probe.node.ref, self.segment
+        unique, places = np.unique(groups, return_inverse=True)
+        facts = segment.facts("group", ref, unique)
+        gone = segment.absent_pairs(ref.path, "group", unique, *hashes_by_unit(probe, facts, max_keys))
+        paged = segment.column_pages(unique if gone is None else unique[~gone], ref)
+        numbers = groups[:0]
+        if paged is not None:
+            numbers, facts = paged.numbers, paged.facts
+            if pages is not None:
+                chosen = np.isin(numbers, pages).nonzero()[0]
+                numbers, facts = numbers[chosen], facts.take(chosen)
+            absent = segment.absent_pairs(ref.path, "page", numbers, *hashes_by_unit(probe, facts, max_keys))
+            if absent is None and gone is None:
+                return None
+            numbers = numbers[:0] if absent is None else numbers[absent]
+        return FilterResult(np.zeros(len(groups), dtype=bool) if gone is None else gone[places], numbers)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.arrays import runs
 from skipstone.core.evidence import Array, ColumnFacts, hull
 from skipstone.index.container import COMMON, ContainerWriter
 from skipstone.index.levels import LevelBounds, split_bytes, write_facts, write_level
@@ -205,14 +206,6 @@ class Draft:
 def ranges(firsts: Array, counts: Array, chosen: Array) -> Array:
     """Return the positions ``firsts`` to ``firsts + counts`` of the chosen units, run by run."""
     return runs(firsts[chosen], counts[chosen])
-
-
-def runs(firsts: Array, counts: Array) -> Array:
-    """Return the positions ``firsts`` to ``firsts + counts``, run by run."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    positions: Array = np.arange(total) + np.repeat(firsts - ends + counts, counts)
-    return positions
 
 
 def _write_column(

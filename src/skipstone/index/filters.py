@@ -8,13 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skipstone.core.arrays import runs
 from skipstone.core.evidence import Array
 from skipstone.index.container import BadIndex, Container, Key
-from skipstone.index.draft import FilterStack, runs
+from skipstone.index.draft import FilterStack
 from skipstone.parquet.bloom import block_masks, block_numbers
 
 # For more row groups both kinds of filters are probed, so that a false positive has to pass two.
 _FEW_GROUPS = 4
+# Blocks that are read together from an array that is far away.
+_SHEET_BLOCKS = 2_048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +101,41 @@ class Filters:
         none = (before[ends] - before[ends - (last - first)] == last - first) & (last > first)
         gone[left] = none
         return FilterResult(gone, every[absent & ~np.repeat(none, last - first)])
+
+    def absent_pairs(
+        self, filters: tuple[int, str], units: Array, owners: Array, hashes: Array
+    ) -> Array | None:
+        """Which units have none of their hashes; None if the column has no filters of this kind.
+
+        ``owners`` are positions in ``units``, one for each hash. Units without a hash are not ruled out.
+        """
+        if filters not in self._sizes:
+            return None
+        sizes, numbers, positions = self._table(*filters)
+        gone = np.zeros(len(units), dtype=bool)
+        gone[owners] = True
+        wanted = units[owners]
+        # Units past the last filter have none.
+        kinds = np.append(numbers, -1)[np.minimum(wanted, len(numbers))]
+        gone[owners[kinds < 0]] = False
+        for number, (size, width, bits, _) in enumerate(sizes):
+            mine = (kinds == number).nonzero()[0]
+            blocks = block_numbers(hashes[mine], size) * width + positions[wanted[mine]]
+            masks = block_masks(hashes[mine])
+            present = ((self._blocks(bits, blocks) & masks) == masks).all(axis=1)
+            gone[owners[mine[present]]] = False
+        return gone
+
+    def _blocks(self, bits: Key, numbers: Array) -> Array:
+        """Blocks of filters, by their number in the array of bits; only their surroundings are read."""
+        if self.container.bytes.near:
+            return self.container.take(bits, numbers[:, np.newaxis] * 8 + np.arange(8))
+        sheets, count = np.unique(numbers // _SHEET_BLOCKS), self.container.count(bits)
+        step = 8 * _SHEET_BLOCKS
+        parts = [(bits, at * step, min((at + 1) * step, count)) for at in sheets.tolist()]
+        words = np.concatenate([np.zeros(0, dtype=np.uint32), *self.container.slices(parts)]).reshape(-1, 8)
+        rows: Array = sheets.searchsorted(numbers // _SHEET_BLOCKS) * _SHEET_BLOCKS + numbers % _SHEET_BLOCKS
+        return words[rows]
 
     def _check_pages(self, column: int, first: Array, last: Array) -> None:
         """Check that the first page of each row group, and the page after its last, begin at row 0."""

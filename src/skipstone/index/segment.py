@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.arrays import runs
 from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef, Leaf
 from skipstone.core.ir.transforms import Same, Scale, Transform
 from skipstone.index.aggregates import SegmentAggregates
 from skipstone.index.container import COMMON, BadIndex, Container, Key, Rule, parsing
-from skipstone.index.draft import ColumnDraft, Draft, Pages, runs
+from skipstone.index.draft import ColumnDraft, Draft, Pages
 from skipstone.index.filters import FilterResult, Filters
 from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import UnitRuns, search_leaf
@@ -722,6 +723,18 @@ class Segment:
         """Rule out row groups, or their ``pages``, for some values; None without filters."""
         column = self.columns.get(path)
         return None if column is None else self._filters.rule_out(column.number, hashes, groups, pages)
+
+    def absent_pairs(
+        self, path: tuple[str, ...], level: str, units: Array, owners: Array, hashes: Array
+    ) -> Array | None:
+        """Which row groups or pages have none of their hashes; None without filters.
+
+        ``owners`` are positions in ``units``, ascending, one for each hash.
+        """
+        column = self.columns.get(path)
+        if column is None:
+            return None
+        return self._filters.absent_pairs((column.number, f"{level}_bloom"), units, owners, hashes)
 
     # -- back to a draft ---------------------------------------------------------------------
 

@@ -1,20 +1,25 @@
 """Bloom filters and complete dictionaries: evidence that can only prove that no row is TRUE.
 
-Filters are read for undecided row groups: for few keys single blocks, for many keys the entire filter.
+Filters are read for undecided row groups: for few keys single blocks, for many keys the entire filter. Of a
+long list, only the keys between the bounds of a row group or page are looked up in its filter.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
+from skipstone.core.arrays import runs
 from skipstone.core.domain.keys import Key
-from skipstone.core.domain.spans import NumberSpans
-from skipstone.core.evidence import Array, Evidence
+from skipstone.core.domain.points import BytePoints
+from skipstone.core.domain.spans import ByteSpans, NumberSpans, after_bytes
+from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.ir.transforms import Same
 from skipstone.core.judge import Exclusions, Verdict, judge
@@ -31,7 +36,7 @@ from skipstone.parquet.bloom import (
 )
 from skipstone.parquet.evidence import BoundLeaf, find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.schema import LeafColumn
+from skipstone.parquet.schema import LeafColumn, LogicalKind, PhysicalType
 from skipstone.parquet.values import decode_keys, encode_key
 from skipstone.prune.survey import BloomRequest, Fetch, Need, PruneOptions, RuledOut, Survey, Unusable
 from skipstone.store.cache import Cache
@@ -45,7 +50,10 @@ _MAX_CACHED = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A leaf that is TRUE only for stored values, and (for bloom filters) the hashes of those values."""
+    """A leaf that is TRUE only for stored values, and (for bloom filters) the hashes of those values.
+
+    The hashes are :data:`BY_UNIT` if there are so many values that only some are looked up in each filter.
+    """
 
     node: Leaf
     bound: BoundLeaf
@@ -70,7 +78,12 @@ def _stored(node: Node, metadata: ParquetMetadata) -> list[tuple[Leaf, BoundLeaf
 
 
 _LONGEST_RUN = 256
+_FEW_SPANS = 16
 """Longest range of integers that are looked up individually."""
+BY_UNIT: Final = np.zeros(0, dtype=np.uint64)
+"""Stands for the hashes of a long list, of which :func:`hashes_by_unit` chooses some for each unit."""
+_MAX_LOOKUPS = 200_000
+"""Most keys of a long list that are looked up at once, counted in each unit."""
 
 Hashes = dict[tuple[object, ...], Array | None]
 """Hashes of a leaf's values by the storage type of the file, which most files of a lake share."""
@@ -79,7 +92,7 @@ Hashes = dict[tuple[object, ...], Array | None]
 def bloom_probes(
     node: Node, metadata: ParquetMetadata, max_keys: int, cache: Hashes | None = None
 ) -> list[Probe]:
-    """Leaves with a short list of values, and the hashes of those."""
+    """Leaves with a list of values, and the hashes of those."""
     probes = []
     for leaf, bound in _stored(node, metadata):
         stored = bound.leaf
@@ -105,9 +118,15 @@ def _hashes(leaf: Leaf, stored: LeafColumn, max_keys: int) -> Array | None:
         plain = [low]
     else:
         if len(leaf.true.spans) > max_keys:
-            return None
+            return BY_UNIT
         keys = leaf.true.spans.points()
-        if keys is None or not 0 < len(keys) <= max_keys:
+        if keys is None:
+            # Ranges, or many integers of which so many are adjacent that they are not listed.
+            return BY_UNIT if len(leaf.true.spans) > _FEW_SPANS else None
+        count = len(keys)
+        if count > max_keys:
+            return BY_UNIT
+        if not count:
             return None  # there is no value to look up
         plain = keys if isinstance(keys, list) else keys.tolist()
     encoded = [encode_key(stored, key) for key in plain]
@@ -115,6 +134,118 @@ def _hashes(leaf: Leaf, stored: LeafColumn, max_keys: int) -> Array | None:
         return None
     hashes = hash_values([value for e in encoded if e for value in e])
     return hashes if len(hashes) else None  # values outside the file's type have no hash
+
+
+def hashes_by_unit(probe: Probe, facts: ColumnFacts, max_keys: int) -> tuple[Array, Array]:
+    """Per unit, the hashes of the keys between its bounds: pairs of its position, ascending, and a hash.
+
+    Units without a key have none, and so have units with more than ``max_keys``. If too many keys are left
+    for all units together, those with the fewest are chosen.
+    """
+    spans = probe.node.true.spans
+    first, stop = _overlaps(facts, spans)
+    counts = np.where(facts.may_value, stop - first, 0)
+    units = _fewest(counts, max_keys)
+    owners, at = np.repeat(units, counts[units]), runs(first[units], counts[units])
+    keys: Array | list[bytes]
+    if isinstance(spans, NumberSpans):
+        lows = np.maximum(spans.lows[at], facts.lower[owners])
+        highs = np.minimum(spans.highs[at], facts.upper[owners])
+        if lows.dtype.kind == "f":
+            sizes = np.where(lows == highs, 1, max_keys + 1)
+        else:  # differences of signed numbers are right modulo 2**64
+            more = highs.astype(np.uint64) - lows.astype(np.uint64)
+            sizes = np.minimum(more, max_keys).astype(np.int64) + 1
+        owners, lows, sizes = _shortest(owners, lows, sizes, max_keys)
+        steps = runs(np.zeros_like(sizes), sizes).astype(lows.dtype)
+        owners = np.repeat(owners, sizes)
+        keys, places = np.unique(np.repeat(lows, sizes) + steps, return_inverse=True)
+    elif isinstance(spans, BytePoints):
+        numbers, places = np.unique(at, return_inverse=True)
+        keys = spans.array.take(pa.array(numbers)).to_pylist()
+    else:
+        numbers, places = np.unique(at, return_inverse=True)
+        counts = np.array([_key_count(spans, n, max_keys + 1) for n in numbers.tolist()], dtype=np.int64)
+        owners, at, sizes = _shortest(owners, at, counts[places], max_keys)
+        numbers, starts, places = np.unique(at, return_index=True, return_inverse=True)
+        counts = sizes[starts]
+        keys = [
+            key
+            for n, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+            for key in _keys(spans, n, count)
+        ]
+        owners, places = np.repeat(owners, sizes), runs((np.cumsum(counts) - counts)[places], sizes)
+    hashed = _hash_each(probe.bound.leaf, keys)
+    if hashed is None:
+        return owners[:0], BY_UNIT
+    hashes, counts = hashed
+    firsts = np.cumsum(counts) - counts
+    return np.repeat(owners, counts[places]), hashes[runs(firsts[places], counts[places])]
+
+
+def _overlaps(facts: ColumnFacts, spans: NumberSpans | ByteSpans) -> tuple[Array, Array]:
+    """Per unit, the first span that is partly between its bounds, and the one after the last."""
+    lower, upper = facts.lower, facts.upper
+    if isinstance(spans, NumberSpans):
+        first, stop = spans.highs.searchsorted(lower), spans.lows.searchsorted(upper, side="right")
+        return np.asarray(first), np.asarray(stop)
+    if isinstance(spans, BytePoints):
+        return spans.between(lower, upper)
+    ends = [high for high in spans.highs if high is not None]
+    # A loop over units, since NumPy has no binary search in byte strings that end in zeros.
+    firsts = [bisect.bisect_right(ends, low or b"") for low in lower.to_pylist()]
+    stops = [len(spans) if h is None else bisect.bisect_right(spans.lows, h) for h in upper.to_pylist()]
+    return np.array(firsts, dtype=np.int64), np.array(stops, dtype=np.int64)
+
+
+def _key_count(spans: ByteSpans, number: int, most: int) -> int:
+    """The number of keys in a span, or ``most`` if there are more: adjacent keys are merged."""
+    low, high = spans.lows[number], spans.highs[number]
+    if high == after_bytes(spans.space, low):
+        return 1
+    if not spans.space.width or high is None:
+        return most
+    return min(int.from_bytes(high, "big") - int.from_bytes(low, "big"), most)
+
+
+def _keys(spans: ByteSpans, number: int, count: int) -> list[bytes]:
+    """The keys of a span."""
+    low = spans.lows[number]
+    first, width = int.from_bytes(low, "big"), len(low)
+    return [low] if count == 1 else [(first + n).to_bytes(width, "big") for n in range(count)]
+
+
+def _fewest(counts: Array, max_keys: int) -> Array:
+    """Units with 1 to ``max_keys`` keys; those with the fewest if there are too many keys in total."""
+    (units,) = ((counts > 0) & (counts <= max_keys)).nonzero()
+    order = units[np.argsort(counts[units], kind="stable")]
+    return np.sort(order[np.cumsum(counts[order]) <= _MAX_LOOKUPS])
+
+
+def _shortest(owners: Array, spans: Array, sizes: Array, max_keys: int) -> tuple[Array, Array, Array]:
+    """The spans of the units whose spans have few keys."""
+    chosen = np.isin(owners, _fewest(np.bincount(owners, sizes).astype(np.int64), max_keys))
+    return owners[chosen], spans[chosen], sizes[chosen]
+
+
+def _hash_each(stored: LeafColumn, keys: Array | list[bytes]) -> tuple[Array, Array] | None:
+    """The hashes of all keys in order, and how many each has; None if their encoding is uncertain."""
+    if isinstance(keys, np.ndarray):
+        width = {PhysicalType.INT32: 4, PhysicalType.INT64: 8}.get(stored.physical)
+        if width and keys.dtype.kind != "f":  # as encode_key() does, all at once
+            from skipstone.parquet.measure import hash_rows
+
+            unsigned = stored.logical.kind is LogicalKind.INTEGER and not stored.logical.signed
+            dtype = np.dtype(f"<{'u' if unsigned else 'i'}{width}")
+            limits = np.iinfo(dtype)
+            fits = (keys >= limits.min) & (keys <= limits.max)
+            rows = keys[fits].astype(dtype).view(np.uint8).reshape(-1, width)
+            return hash_rows(rows), fits.astype(np.int64)
+    encoded = [encode_key(stored, key) for key in (keys if isinstance(keys, list) else keys.tolist())]
+    if None in encoded:
+        return None
+    hashes = hash_values([value for e in encoded if e for value in e])
+    return hashes, np.array([len(e or ()) for e in encoded], dtype=np.int64)
 
 
 def useful_units(node: Node, evidence: Evidence, units: Array, best: Exclusions) -> Array:
@@ -209,28 +340,41 @@ class Blooms:
 
     def _lookups(self, evidence: Evidence, open_units: Array) -> list[_Lookup]:
         """The filters that could drop a row group, even if the files lack them."""
-        survey = self.survey
+        survey, max_keys = self.survey, self.options.max_bloom_keys
         cache: Hashes = {}
         best: dict[int, Array] = {}
         probes: dict[int, list[Probe]] = {}
+        long: dict[int, tuple[Probe, list[int]]] = {}
         by_schema: dict[int, list[Probe]] = {}
         for file in np.unique(survey.owners[open_units]).tolist():
             footer = survey.metadata(file)
             candidates = by_schema.get(id(footer.schema_group))
             if candidates is None:
-                candidates = bloom_probes(self.node, footer, self.options.max_bloom_keys, cache)
+                candidates = bloom_probes(self.node, footer, max_keys, cache)
                 by_schema[id(footer.schema_group)] = candidates
             probes[file] = [one for one in candidates if self._may_help(file, one)]
             for one in probes[file]:
                 if id(one.node) not in best:
                     best[id(one.node)] = np.zeros(len(survey), dtype=bool)
-                best[id(one.node)][survey.units(file)] = True
-        return [
-            _Lookup(unit, one, one.hashes)
-            for unit in useful_units(self.node, evidence, open_units, best).tolist()
-            for one in probes[int(survey.owners[unit])]
-            if one.hashes is not None
-        ]
+                if one.hashes is BY_UNIT:
+                    long.setdefault(id(one), (one, []))[1].append(file)
+                else:
+                    best[id(one.node)][survey.units(file)] = True
+        by_unit: dict[tuple[int, int], Array] = {}
+        for one, files in long.values():
+            units = open_units[np.isin(survey.owners[open_units], files)]
+            owners, hashes = hashes_by_unit(one, evidence.facts(one.node.ref).take(units), max_keys)
+            owners, starts = np.unique(owners, return_index=True)
+            best[id(one.node)][units[owners]] = True
+            for unit, mine in zip(units[owners].tolist(), np.split(hashes, starts[1:]), strict=False):
+                by_unit[unit, id(one)] = mine
+        found = []
+        for unit in useful_units(self.node, evidence, open_units, best).tolist():
+            for one in probes[int(survey.owners[unit])]:
+                chosen = by_unit.get((unit, id(one))) if one.hashes is BY_UNIT else one.hashes
+                if chosen is not None:
+                    found.append(_Lookup(unit, one, chosen))
+        return found
 
     def _may_help(self, file: int, probe: Probe) -> bool:
         """Whether there can be a filter; partition columns have none."""

@@ -80,8 +80,9 @@ class PruneOptions:
         dictionary: Read dictionary pages of columns that are fully dictionary-encoded.
         emit_roaring: Create the bitmap of rows with the result, rather than on first use.
         case_sensitive: Whether column names are case-sensitive.
-        max_bloom_keys: The longest IN list that is looked up in bloom filters. Ranges are looked up if they
-            have at most 256 integers.
+        max_bloom_keys: The most values of an IN list or a semi join that are looked up in one bloom filter.
+            Of a longer list, only the values between the bounds of the row group or page are looked up, and
+            count. Ranges are looked up if they have at most 256 integers.
         bloom_provider: Where to load bloom filters from, instead of the file.
         tail_bytes: Bytes of the first request, from the file's end.
 

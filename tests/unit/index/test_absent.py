@@ -10,7 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.index.container import Container, RemoteFile
+from skipstone.index.segment import Segment
 from skipstone.parquet.bloom import hash_values
+from skipstone.store.cache import Cache
 
 ROWS, PAGE = 1_000, 100
 
@@ -102,3 +105,41 @@ def test_filters_of_many_row_groups_are_asked_beside_those_of_their_pages(tmp_pa
     left = pages[~found.groups]
     assert set(found.pages.tolist()) <= set(left.tolist())
     assert len(left) - len(found.pages) <= 2
+
+
+def test_pairs_of_pages_and_values_near_and_far(tmp_path: Path) -> None:
+    """From far away, only the parts of the filters that have the blocks are fetched."""
+    pages = 1_100
+    keys = np.random.default_rng(1).permutation(pages * PAGE)
+    path = tmp_path / "a.parquet"
+    options = {"max_rows_per_page": PAGE, "write_batch_size": PAGE, "use_dictionary": False}
+    pq.write_table(pa.table({"key": keys}), path, row_group_size=pages * 10, **options)
+    sk.open(tmp_path).index.build(blooms=["key"], engine="local")
+    coverage = sk.open(tmp_path).index.coverage
+    assert coverage is not None
+    (near,) = coverage.segments
+    fetched: list[int] = []
+
+    def read(ranges):
+        fetched.extend(r.length for r in ranges)
+        return [body[r.start : r.stop] for r in ranges]
+
+    body = Path(near.container.bytes.path).read_bytes()
+    far = Segment(Container.open_alone("far", RemoteFile("far", read), len(body), Cache(1 << 20)))
+    units = np.arange(pages)
+    for some, most in ((units, len(body)), (units[[3, 700]], 200_000)):
+        for shift, absent in ((0, 0), (pages * PAGE, len(some))):  # a value of each page, or of none
+            # Two values of each page but the first, of which the first is always absent.
+            owners = np.repeat(np.arange(1, len(some)), 2)
+            values = np.stack([np.full(len(some), -1), keys[some * PAGE + 7] + shift], axis=1)[1:].ravel()
+            hashes = hash_values(int(value).to_bytes(8, "little", signed=True) for value in values)
+            fetched.clear()
+            found = [one.absent_pairs(("key",), "page", some, owners, hashes) for one in (near, far)]
+            assert found[0] is not None
+            assert found[1] is not None
+            assert found[0].tolist() == found[1].tolist()
+            assert not found[0][0]
+            assert absent * 0.8 - 1 <= found[0].sum() <= max(absent - 1, 0)
+            assert 0 < sum(fetched) <= most
+    assert near.absent_pairs(("key",), "group", units[:1], units[:1], hashes[:1]) is None
+    assert near.absent_pairs(("none",), "page", units[:1], units[:1], hashes[:1]) is None

@@ -150,6 +150,11 @@ class BytePoints(ByteSpans):
             ranks = np.where(within, ranks, np.where(below, 0, len(self)))
         return np.asarray(ranks)
 
+    def between(self, lower: pa.Array, upper: pa.Array) -> tuple[Array, Array]:
+        """For each pair of bounds (NULL: unlimited), the ranks of the first key and after the last."""
+        stops = np.where(upper.is_valid(), self.ranks(upper, above=True), len(self))
+        return self.ranks(lower.fill_null(b"")), stops
+
     def mask(self, values: pa.Array) -> Array:
         """Whether each value is a key; False for NULL."""
         theirs, mine = self._heads_of(values), self._heads
