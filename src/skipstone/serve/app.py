@@ -165,7 +165,8 @@ class Planner:
 
         future = self.workers.submit(work)
         after = 0.0 if call.prefers_async() else self.limits.submit_after
-        if await call.wait(future, self.limits.seconds if after is None else after):
+        # A client that does not wait gets an id even if the plan is done by now: no race decides.
+        if after != 0.0 and await call.wait(future, self.limits.seconds if after is None else after):
             made = future.result()
             stored = self.plans.add(call.caller, name, future) if made.pages > 1 else None
             return _completed(made, stored)
