@@ -6,6 +6,7 @@ server behind that forks the later ones, with the streams and environment of the
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -85,6 +86,9 @@ def start_first(address: str) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for module in MODULES:
         importlib.import_module(module)
+    # A collection in a fork would copy every page of the modules.
+    gc.collect()
+    gc.freeze()
     if os.fork() == 0:
         serve(address)
     run_daemon()
