@@ -91,7 +91,7 @@ def run(folder: Path, writers: list[tuple[str, int]], rounds: int) -> None:
 
 
 def test_a_short_race(tmp_path: Path) -> None:
-    run(tmp_path, [("append", 1), ("delete", 2), ("compact", 3)], 3)
+    run(tmp_path, [("append", 1), ("delete", 2), ("compact", 3)], 2)
 
 
 @pytest.mark.slow

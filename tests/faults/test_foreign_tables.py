@@ -194,6 +194,7 @@ def test_statistics_of_unknown_kinds_are_ignored(version: int, tmp_path: Path) -
         ask(saved(maker, metadata_of(maker) | {"statistics": [broken]}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("route", ["rest", "refresh"])
 def test_statistics_of_unknown_kinds_by_a_catalog(route: str, tmp_path: Path) -> None:
     """In processes of their own: what pyiceberg once was made to accept it accepts for good."""

@@ -184,6 +184,7 @@ def test_short_answers_are_noticed(lake_path: Path, switches: dict[str, Any]) ->
             assert_named(answer, fault, lake_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_flipped_bytes_fail_their_checksum(lake_path: Path, switches: dict[str, Any]) -> None:
     key, caught = "part-1.parquet", 0

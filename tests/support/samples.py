@@ -28,7 +28,7 @@ SAMPLES = {
     "index": Sample(48, 0.16),
     "predicate texts": Sample(600, 1),
     "prune": Sample(500, 1),
-    "row sets": Sample(12, 1 / 100),
+    "row sets": Sample(8, 1 / 100),
     "scan": Sample(90, 0.35),
     "semi joins": Sample(60, 1 / 20),
     "slices, damaged": Sample(70, 1 / 10),

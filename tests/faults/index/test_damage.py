@@ -50,6 +50,7 @@ def test_nothing_wrong(root: Path, tmp_path: Path, table: pa.Table, near: bool, 
     assert not footers_opened(store, root)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("near", [True, False], ids=["mapped", "fetched"])
 def test_flipped_bytes_of_segments(
     root: Path, tmp_path: Path, table: pa.Table, near: bool, size: str, monkeypatch: pytest.MonkeyPatch

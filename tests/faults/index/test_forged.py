@@ -16,7 +16,7 @@ import pytest
 import skipstone as sk
 from tests.faults.index._indexes import build
 
-SAMPLE = 40
+SAMPLE = 25
 MANY = 1_000
 PER_WORKER = 50
 _MEMORY = 4 << 30

@@ -63,6 +63,7 @@ def test_both_planners_select_the_same_files(tmp_path: Path) -> None:
         assert 0 < few < many < shape.files
 
 
+@pytest.mark.slow
 def test_queries_before_and_after(made: Any, tmp_path: Path) -> None:
     from benchmarks import compaction, harness
 
