@@ -28,6 +28,7 @@ from skipstone.scan.scan import Scan
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
+    from skipstone.scan.plan import ScanPlan
 
 Rules: TypeAlias = Literal["auto", "sql", "pyarrow"]
 Columns: TypeAlias = "Sequence[str] | Mapping[str, pc.Expression] | None"
@@ -47,6 +48,7 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         format = ds.ParquetFileFormat()
         super().__init__([format.make_fragment("", files)], lake.schema, format, files)
         self._lake, self._where, self._rules = lake, where, rules
+        self._recent: tuple[pc.Expression | None, ScanPlan] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._lake, self._where, self._rules)
@@ -75,18 +77,25 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         **_: Any,
     ) -> ds.Scanner:
         """Return a scanner of the rows for which ``filter`` is TRUE by the rules of SQL."""
-        return self._scanner(columns, filter, batch_size, engine=True)
+        plan = self._plan(columns, filter, batch_size, engine=True)
+        # DataFusion asks for a scanner to see its schema, then for fragments.
+        self._recent = filter, plan
+        return _scanner_of(plan, columns)
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[LakeFragment]:
         """Yield groups of the files that may match, for parallel scans by an engine."""
-        plan = self._scan([], filter, None, engine=True).plan()
+        condition, plan = self._recent or (None, None)
+        version = self._lake.scan().lake.version
+        if plan is None or plan.version != version or not _are_same(condition, filter):
+            plan = self._scan([], filter, None, engine=True).plan()
         done: set[str] = set()
         for group in split(plan, os.cpu_count() or 1):
             # A large file has pieces in several groups, but is scanned by one fragment.
             paths = {task.entry.key for task in group} - done
             done |= paths
             if paths:
-                yield LakeFragment(self, frozenset(paths))
+                tasks = tuple(task for task in plan.tasks if task.entry.key in paths)
+                yield LakeFragment(self, filter, plan.changed(tasks=tasks))
 
     def filter(self, expression: pc.Expression) -> LakeDataset:
         """Return the dataset with a filter for every scan."""
@@ -174,30 +183,24 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         names = None if columns is None else list(columns)
         return self._lake.scan(where, names, batch_rows=batch_size or None)
 
+    def _plan(
+        self, columns: Columns, filter: pc.Expression | None, batch_size: int | None, *, engine: bool
+    ) -> ScanPlan:
+        return self._scan(_names(columns, self.schema), filter, batch_size, engine=engine).plan()
+
     def _scanner(
-        self,
-        columns: Columns,
-        filter: pc.Expression | None,
-        batch_size: int | None,
-        *,
-        engine: bool,
-        files: frozenset[str] | None = None,
+        self, columns: Columns, filter: pc.Expression | None, batch_size: int | None, *, engine: bool
     ) -> ds.Scanner:
-        computed = None
-        if isinstance(columns, Mapping):
-            computed, columns = dict(columns), _columns_of(columns, self.schema)
-        plan = self._scan(columns, filter, batch_size, engine=engine).plan()
-        if files is not None:
-            plan = plan.changed(tasks=tuple(task for task in plan.tasks if task.entry.key in files))
-        return ds.Scanner.from_batches(execute(plan).to_reader(), columns=computed)
+        return _scanner_of(self._plan(columns, filter, batch_size, engine=engine), columns)
 
 
 @dataclass(frozen=True, eq=False)
 class LakeFragment:
-    """Some files of a lake, which an engine scans as one partition."""
+    """Some files of a lake, which an engine scans as one partition, by the plan that chose them."""
 
     dataset: LakeDataset
-    paths: frozenset[str]
+    condition: pc.Expression | None
+    plan: ScanPlan
 
     @property
     def physical_schema(self) -> pa.Schema:
@@ -220,7 +223,13 @@ class LakeFragment:
         """Return a scanner of the rows of these files for which ``filter`` is TRUE."""
         if schema is not None and not schema.equals(self.dataset.schema):
             return self.dataset.replace_schema(schema).scanner()
-        return self.dataset._scanner(columns, filter, batch_size, engine=True, files=self.paths)
+        plan = self.plan
+        if not _are_same(filter, self.condition):
+            paths = {task.entry.key for task in plan.tasks}
+            plan = self.dataset._plan(columns, filter, batch_size, engine=True)
+            plan = plan.changed(tasks=tuple(task for task in plan.tasks if task.entry.key in paths))
+        names = _names(columns, plan.schemas.read)
+        return _scanner_of(plan if names == plan.schema.names else plan.with_columns(names), columns)
 
     def to_batches(self, **options: Any) -> Iterator[pa.RecordBatch]:
         """Return the rows in batches."""
@@ -236,10 +245,21 @@ class LakeFragment:
         return int(self.scanner(**options).count_rows())
 
 
-def _columns_of(computed: Mapping[str, pc.Expression], schema: pa.Schema) -> list[str]:
-    """The columns that expressions use."""
-    used = {node.path[0] for value in computed.values() for node in decode(value).walk() if node.path}
+def _are_same(a: pc.Expression | None, b: pc.Expression | None) -> bool:
+    return a is b or (a is not None and b is not None and a.equals(b))
+
+
+def _names(columns: Columns, schema: pa.Schema) -> list[str]:
+    """The columns that are read."""
+    if not isinstance(columns, Mapping):
+        return list(schema.names if columns is None else columns)
+    used = {node.path[0] for value in columns.values() for node in decode(value).walk() if node.path}
     return [name for name in schema.names if name in used]
+
+
+def _scanner_of(plan: ScanPlan, columns: Columns) -> ds.Scanner:
+    computed = dict(columns) if isinstance(columns, Mapping) else None
+    return ds.Scanner.from_batches(execute(plan).to_reader(), columns=computed)
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
