@@ -89,7 +89,7 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         if plan is None or plan.version != version or not _are_same(condition, filter):
             plan = self._scan([], filter, None, engine=True).plan()
         done: set[str] = set()
-        for group in split(plan, os.cpu_count() or 1):
+        for group in split(plan, os.cpu_count() or 1) if len(plan.tasks) > 1 else [plan.tasks]:
             # A large file has pieces in several groups, but is scanned by one fragment.
             paths = {task.entry.key for task in group} - done
             done |= paths

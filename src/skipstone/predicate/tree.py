@@ -312,7 +312,8 @@ class Predicate(Expr):
         Predicate("country = 'DE' AND amount IS NOT NULL")
     """
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
+    _hash: int
 
     def __eq__(self, other: object) -> bool:  # type: ignore[override]
         return isinstance(other, Predicate) and self.key() == other.key()
@@ -320,7 +321,14 @@ class Predicate(Expr):
     def __ne__(self, other: object) -> bool:  # type: ignore[override]
         return not self == other
 
-    __hash__ = Expr.__hash__
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            # Plans are cached by their predicate, which is looked up several times per query.
+            found = hash(self.key())
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def is_true(self) -> Predicate:
         """``(self) IS TRUE``: never NULL."""
