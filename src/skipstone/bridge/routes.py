@@ -62,9 +62,12 @@ def _extents(plan: ScanPlan) -> list[float]:
     """Rows of the row groups that a task touches, which an engine reads, over those that the task keeps."""
     extents = []
     for task, layout in zip(plan.tasks, plan.files.layouts([one.entry for one in plan.tasks]), strict=True):
-        kept, starts = len(task.rows), layout.row_group_starts
+        if task.rows.is_full:
+            extents.append(1.0)
+            continue
+        starts = layout.row_group_starts
         touched = task.rows.counts(starts, starts + layout.row_group_rows) > 0
-        extents.append(float(layout.row_group_rows[touched].sum()) / max(kept, 1))
+        extents.append(float(layout.row_group_rows[touched].sum()) / max(len(task.rows), 1))
     return extents
 
 
