@@ -84,12 +84,13 @@ if TYPE_CHECKING:
     from skipstone.prune.survey import BloomProvider, BloomRequest, PruneOptions
     from skipstone.report.trace import FilterStats, ScanTrace, Trace
     from skipstone.scan.execute import Execution, execute
-    from skipstone.scan.lake import Lake, Table
+    from skipstone.scan.lake import Lake
     from skipstone.scan.options import ScanOptions
     from skipstone.scan.plan import ScanPlan
     from skipstone.scan.results import Verification, Why
     from skipstone.scan.scan import Scan
     from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
+    from skipstone.scan.table import Table
     from skipstone.store.options import with_credentials
     from skipstone.store.retry import RetryPolicy
     from skipstone.table.changes import TableChanges

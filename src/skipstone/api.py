@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.parquet.metadata import ParquetMetadata
-    from skipstone.scan.lake import Lake, Table
+    from skipstone.scan.lake import Lake
+    from skipstone.scan.table import Table
     from skipstone.store.retry import RetryPolicy
     from skipstone.tables import Catalog
     from skipstone.typing import CatalogLike, SnapshotLike, SourceLike, StorageOptions, StrPath
@@ -292,12 +293,13 @@ _HOMES = {
     "prune.survey": ("BloomProvider", "BloomRequest", "PruneOptions"),
     "report.trace": ("FilterStats", "ScanTrace", "Trace"),
     "scan.execute": ("Execution", "execute"),
-    "scan.lake": ("Lake", "Table"),
+    "scan.lake": ("Lake",),
     "scan.options": ("ScanOptions",),
     "scan.plan": ("ScanPlan",),
     "scan.results": ("Verification", "Why"),
     "scan.scan": ("Scan",),
     "scan.statistics": ("ColumnStatistics", "LakeStatistics"),
+    "scan.table": ("Table",),
     "store.options": ("with_credentials",),
     "store.retry": ("RetryPolicy",),
     "table.changes": ("TableChanges",),

@@ -22,7 +22,7 @@ from skipstone.iceberg.catalogs import (
 from skipstone.iceberg.create import create_table
 from skipstone.iceberg.metadata import SnapshotInfo
 from skipstone.report import PublicNames
-from skipstone.scan.lake import Table
+from skipstone.scan.table import Table
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import Store, open_root
 

@@ -19,7 +19,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-COMPACTING = ("skipstone.compact.", "skipstone.scan.lake")
+COMPACTING = ("skipstone.compact.", "skipstone.scan.table")
 """Modules whose examples change the table, so that they get one of their own."""
 
 

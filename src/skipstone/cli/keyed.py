@@ -28,7 +28,7 @@ from skipstone.errors import MissingFileError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 _TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="Keyed table, as a name such as db.events with --catalog.")

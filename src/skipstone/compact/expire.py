@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from skipstone.compact.removal import Age
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 _MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
 _MIN_KEEP: Final = "history.expire.min-snapshots-to-keep"

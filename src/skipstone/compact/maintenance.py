@@ -29,7 +29,7 @@ from skipstone.write.table_job import sort_columns
 
 if TYPE_CHECKING:
     from skipstone.index.advise.advice import LayoutAdvice
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import IngestProgress, QueryLog
 
 MaintenanceName: TypeAlias = Literal[

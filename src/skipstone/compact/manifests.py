@@ -41,7 +41,7 @@ from skipstone.report import Reported
 
 if TYPE_CHECKING:
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import PredicateLike
 
 _TARGET: Final = 8 << 20

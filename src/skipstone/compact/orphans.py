@@ -39,7 +39,7 @@ from skipstone.store.store import ListedFile
 if TYPE_CHECKING:
     from skipstone.compact.removal import Age
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 PrefixMismatch: TypeAlias = Literal["error", "ignore"]
 

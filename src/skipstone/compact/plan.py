@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import PredicateLike, ReportFormat, SnapshotLike
 
 REASONS: Final = ("small", "large", "deletes", "ratio", "unsorted", "spec", "rewrite-all")

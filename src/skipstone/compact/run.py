@@ -39,8 +39,8 @@ from skipstone.iceberg.writing.commit import (
 from skipstone.iceberg.writing.target import Target
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.report import Reported
-from skipstone.scan.lake import Table, current_table
 from skipstone.scan.planner import plan_whole_files
+from skipstone.scan.table import Table, current_table
 from skipstone.write.table_job import check_catalog, sort_columns, table_layout
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from skipstone.report.json import record
 
 if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 
 @dataclass(frozen=True, slots=True)

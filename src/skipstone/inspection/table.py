@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skipstone.iceberg.inventory import Inventory
     from skipstone.iceberg.manifests.entries import Entries
     from skipstone.index.results import IndexStatus
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 
 @dataclass(frozen=True, slots=True)

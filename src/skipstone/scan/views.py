@@ -199,7 +199,7 @@ def lake_tree(lake: Lake) -> ReportNode:
 
 def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
     """Files and bytes of a lake; for a table, files and rows from the summary of its snapshot."""
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
     if isinstance(lake, Table):
         from skipstone.iceberg.create import partition_texts

@@ -25,7 +25,8 @@ from skipstone.prune.clustering import clustering, positions, recorded
 from skipstone.prune.survey import Survey
 from skipstone.report.json import to_json
 from skipstone.report.lines import shorten
-from skipstone.scan.lake import Lake, Table
+from skipstone.scan.lake import Lake
+from skipstone.scan.table import Table
 from skipstone.scan.why import explain_why
 from skipstone.serve.access import Limits, Refusal, bad_request
 from skipstone.serve.questions import SCAN, check, condition, scan_of

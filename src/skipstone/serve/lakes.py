@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import UsageError
-from skipstone.scan.lake import Lake, Table
+from skipstone.scan.lake import Lake
+from skipstone.scan.table import Table
 from skipstone.serve.access import Caller, Limits, Refusal
 from skipstone.store.store import open_store
 

@@ -24,7 +24,7 @@ from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.deletes.match import DeleteMatches
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.table import TableSnapshot
-from skipstone.scan.lake import Table, current_table
+from skipstone.scan.table import Table, current_table
 from skipstone.serve.access import Refusal, bad_request, json_text
 from skipstone.serve.filters import Filter, check_columns
 from skipstone.store.absolute import AbsoluteStore

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from skipstone.predicate import Predicate
-    from skipstone.scan.lake import Lake, Table
+    from skipstone.scan.lake import Lake
     from skipstone.scan.parts import TaskGroup
     from skipstone.scan.plan import ScanPlan
     from skipstone.scan.projection import Projection
+    from skipstone.scan.table import Table
     from skipstone.store.store import Store
 
 
@@ -136,7 +137,7 @@ def _directory(options: ReadOptions, schema: pa.Schema | None = None) -> Lake:
 
 def _table(options: ReadOptions) -> Table:
     from skipstone.iceberg.catalogs import load_table, open_catalog, static_table
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
     if options.catalog is None and options.path.endswith(METADATA_FILES):
         table = static_table(options.path, options.storage, options.properties)

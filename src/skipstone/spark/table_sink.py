@@ -32,7 +32,7 @@ from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
-from skipstone.scan.lake import Table as LakeTable
+from skipstone.scan.table import Table as LakeTable
 from skipstone.spark.sink import is_true, layout_options, runs_of
 from skipstone.spark.source import CATALOG, STORAGE, pop_prefixed
 from skipstone.store.options import with_credentials

@@ -28,7 +28,7 @@ from skipstone.table.publish import touched_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import SnapshotLike
 
 CHANGE: Final = "_change"

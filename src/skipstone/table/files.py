@@ -31,7 +31,7 @@ from skipstone.write.rows import choose_ingest_engine, open_rows
 from skipstone.write.table_job import TableIngest, open_target, table_layout
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import DataLike, EngineLike
     from skipstone.write.overwrite import Overwrite
 

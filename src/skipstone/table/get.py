@@ -22,7 +22,7 @@ from skipstone.table.keys import Keys, KeySet, repeated
 from skipstone.table.locate import key_condition
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import KeysLike
 

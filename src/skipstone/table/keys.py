@@ -24,7 +24,7 @@ from skipstone.iceberg.writing.target import fit
 from skipstone.write.rows import is_of
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import KeysLike
 

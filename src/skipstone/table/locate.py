@@ -34,7 +34,7 @@ from skipstone.scan.projection import Projection
 from skipstone.table.keys import Keys, KeySet
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 # Up to this many distinct byte strings of a column are judged one by one; more are covered by ranges.
 _VALUES: Final = 16_384

@@ -22,7 +22,7 @@ from skipstone.table.publish import Outcome
 from skipstone.table.report import RowCounts
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 ACTIONS: Final = ("update", "delete", "ignore")
 _NONE: Final = np.zeros(0, dtype=np.int64)

@@ -29,7 +29,8 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Distinct, Profile, writer_options
 from skipstone.prune.ledger import Ledger
 from skipstone.report.units import plural
-from skipstone.scan.lake import Lake, Table
+from skipstone.scan.lake import Lake
+from skipstone.scan.table import Table
 from skipstone.store.absolute import AbsoluteStore
 from skipstone.store.cache import Cache
 from skipstone.store.store import IN_MEMORY, ListedFile

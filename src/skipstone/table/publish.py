@@ -31,7 +31,7 @@ from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
-from skipstone.scan.lake import Table
+from skipstone.scan.table import Table
 from skipstone.table.deletes import write_deletes
 from skipstone.table.locate import Located
 from skipstone.table.report import PREFIX, RowCounts, WriteReport, WriteSeconds

@@ -9,7 +9,7 @@ from skipstone.iceberg.catalogs import catalog_errors
 from skipstone.iceberg.metadata import ancestors
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import SnapshotLike
 
 

@@ -38,8 +38,8 @@ from skipstone.table.write import merge_of, opened, put, to_rows
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from skipstone.scan.lake import Table
     from skipstone.scan.options import ScanOptions
+    from skipstone.scan.table import Table
     from skipstone.typing import DataLike, KeysLike, MergeAction, OrderLike, PredicateLike, SemiJoinLike
 
 NAME: Final = "transaction"

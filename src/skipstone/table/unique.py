@@ -23,7 +23,7 @@ from skipstone.table.locate import locate
 from skipstone.table.report import PREFIX
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 KEY: Final = f"{PREFIX}key"
 """The snapshot property with the field ids of the key that the snapshot is known to be unique by."""

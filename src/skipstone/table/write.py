@@ -30,7 +30,7 @@ from skipstone.write.frame import as_table
 from skipstone.write.rows import is_frame
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.typing import DataLike, EngineLike, KeysLike, PredicateLike
 
 

@@ -16,7 +16,8 @@ from skipstone.lake.journal import claim
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
-from skipstone.scan.lake import Lake, Table
+from skipstone.scan.lake import Lake
+from skipstone.scan.table import Table
 from skipstone.store.store import Store
 from skipstone.write.lakes import (
     check_fits,

@@ -27,11 +27,11 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile
 from skipstone.predicate.tree import Predicate, col, conjunction, disjunction
 from skipstone.scan.execute import execute
-from skipstone.scan.lake import Table as LakeTable
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.scan import Scan
+from skipstone.scan.table import Table as LakeTable
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

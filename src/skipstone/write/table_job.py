@@ -19,7 +19,7 @@ from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import CODECS, PageLayout
 from skipstone.parquet.write.profile import profile
-from skipstone.scan.lake import Table as LakeTable
+from skipstone.scan.table import Table as LakeTable
 from skipstone.write.job import (
     INDEXING,
     MODES,

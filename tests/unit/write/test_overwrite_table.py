@@ -19,9 +19,9 @@ from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.predicate import predicate
-from skipstone.scan.lake import Table
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
+from skipstone.scan.table import Table
 from skipstone.write.overwrite import (
     FullOverwrite,
     Overwrite,

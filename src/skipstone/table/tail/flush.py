@@ -15,7 +15,7 @@ from skipstone.table.write import put
 
 if TYPE_CHECKING:
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 
 class Flusher:

@@ -14,7 +14,7 @@ from skipstone.table.tail.recovery import inspect_log
 from skipstone.table.tail.wal import Kind
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 _TRIES: Final = 5
 

@@ -24,7 +24,7 @@ from skipstone.table.tail.evolve import adapt
 from skipstone.table.tail.memtable import Versions
 
 if TYPE_CHECKING:
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
 
 NAME = "tail"
 """What explanations call the rows."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.scan.lake import Table
+    from skipstone.scan.table import Table
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import DataLike, KeysLike, StrPath
 
