@@ -124,7 +124,7 @@ def test_obstacles_are_named(tmp_path: Path) -> None:
         wider = tmp_path / f"{engine}-wider"
         refuses(write(wider, narrow_but_first), engine, "different schemas")
         odd = tmp_path / f"{engine}-[odd]"
-        refuses(write(odd), engine, "the name of a file for a pattern")
+        refuses(write(odd), engine, "a file name as a glob pattern")
     days = sk.open(hive)
     with pytest.raises(sk.UsageError, match="values of day are in the names of directories"):
         days.to_polars_lazy(route="reader")
@@ -179,7 +179,7 @@ def test_nan_survives_the_pruning_of_every_reader(tmp_path: Path) -> None:
             found = ask(f"SELECT id FROM lake WHERE {where} ORDER BY id")["id"].to_pylist()
             assert found == expected, (engine, where)
     default = datafusion.SessionContext()
-    with pytest.raises(sk.UsageError, match="takes NaN of column f for another value unless"):
+    with pytest.raises(sk.UsageError, match="can read NaN of column f as another value unless"):
         lake.to_datafusion(default, "lake", route="reader")
 
 

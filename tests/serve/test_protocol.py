@@ -220,7 +220,7 @@ def test_expired_plans() -> None:
     now[0] = 600.0
     assert plans.get(ana, table, first.id) is first
     now[0] = 600.1
-    with pytest.raises(Refusal, match="no such plan, or no longer"):
+    with pytest.raises(Refusal, match="plan does not exist or has expired"):
         plans.get(ana, table, first.id)
     assert len(plans) == 1
     # The next plan removes it, and work that has not begun is not started.

@@ -67,7 +67,7 @@ MISTAKES: list[tuple[Keys, Any, str]] = [
     (TWO, "a", "'a' is not a key"),
     (TWO, [3], "3 is not a key"),
     (TWO, [("a", 1, 2)], "is not a key"),
-    (TWO, {"a": "x"}, "a key with a is not a key"),
+    (TWO, {"a": "x"}, "mapping with a is not a key"),
     (TWO, [("a", None)], "column b: key can't be NULL"),
     (TWO, pa.table({"a": ["x"]}), "column b: rows lack a key column"),
     (TWO, pa.array([1]), "an array of int64 is not a key"),

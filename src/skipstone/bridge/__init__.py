@@ -1,1 +1,1 @@
-"""Bridges to other engines: they ask with their own pushed filters, and read what Skipstone's plans leave."""
+"""Integration with other engines: they push down filters, and read what Skipstone's plans keep."""

@@ -180,7 +180,7 @@ def _datafusion_obstacle(plan: ScanPlan, session: datafusion.SessionContext | No
     if inside is not None:
         return f"DataFusion's pruning loses NaN inside column {inside}"
     if flat and (session is None or _collects_statistics(session)):
-        return f"DataFusion takes NaN of column {flat[0]} for another value unless {_STATISTICS} is false"
+        return f"DataFusion can read NaN of column {flat[0]} as another value unless {_STATISTICS} is false"
     tested = _tested(plan)
     try:
         _ = tested is None or tested.to_datafusion()

@@ -84,12 +84,12 @@ def files_obstacle(plan: ScanPlan, engine: str) -> str | None:
     if not plan.tasks:
         return "no file is left"
     if any(_PATTERNS.intersection(task.path) for task in plan.tasks):
-        return f"{engine} would take the name of a file for a pattern"
+        return f"{engine} would read a file name as a glob pattern"
     layouts = plan.files.layouts([task.entry for task in plan.tasks])
     if len({id(layout.schema_group) for layout in layouts}) > 1:
-        return "its files have different schemas"
+        return "files have different schemas"
     if {*layouts[0].query_schema.names} - outside != {*plan.schemas.read.names} - outside:
-        return "its files lack columns of the lake, or have others"
+        return "files lack columns of the lake, or have others"
     return None
 
 

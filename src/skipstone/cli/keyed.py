@@ -43,7 +43,7 @@ _Files = Annotated[
 _Token = Annotated[
     str | None,
     typer.Option(
-        "--token", metavar="NAME", help="Name of this write: if the table has it already, nothing is done."
+        "--token", metavar="NAME", help="Idempotency token: if a snapshot has it already, nothing is done."
     ),
 ]
 _Keys = Annotated[
@@ -160,7 +160,7 @@ def get(
     *,
     catalog: SourceOptions,
 ) -> None:
-    """Print the rows of keys of a keyed table."""
+    """Print rows of a keyed table by key."""
     check_output(output, force=force)
     with guarded():
         opened = catalog.open_table(table)

@@ -51,7 +51,7 @@ def layout(
     *,
     opening: Opening,
 ) -> None:
-    """Show how well each column skips, and would skip if rows were sorted, Z-ordered or Hilbert-ordered.
+    """Show how much data each column lets queries skip, now and if rows were sorted or clustered.
 
     Reads footers, page indexes and some rows of a sample of files. Without conditions, values and ranges of
     every column are looked up.

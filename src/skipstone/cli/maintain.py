@@ -1,4 +1,4 @@
-"""``skipstone maintain``: what is worth doing to a table, and doing it."""
+"""``skipstone maintain``: recommended maintenance of a table, and running it."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def maintain(
     cluster: ClusterOptions,
     source: SourceOptions,
 ) -> None:
-    """Propose what is worth doing to an Iceberg table, with what it would save; --apply does it.
+    """Propose maintenance tasks for an Iceberg table, with their savings; --apply runs them.
 
-    Queries (--where or --log) tell which order of rows is worth a rewrite.
+    Queries (--where or --log) determine which row order is worth a rewrite.
     """
     if where and log is not None:
         raise typer.BadParameter("use --where or --log, not both", param_hint="--log")

@@ -20,7 +20,7 @@ def serve(
     lake: Annotated[
         list[str] | None,
         typer.Option(
-            "--lake", metavar="NAME=PATH", help="Directory of Parquet files to serve by a name; repeatable."
+            "--lake", metavar="NAME=PATH", help="Directory of Parquet files to serve under NAME; repeatable."
         ),
     ] = None,
     host: Annotated[
@@ -51,7 +51,7 @@ def serve(
         float, _limit("--rate", min=0.1, metavar="N", help="Requests per second of one caller.")
     ] = 100.0,
     time_limit: Annotated[
-        float, _limit("--time-limit", min=0.1, metavar="SECONDS", help="Time to answer a request.")
+        float, _limit("--time-limit", min=0.1, metavar="SECONDS", help="Maximum time to answer a request.")
     ] = 30.0,
     async_after: Annotated[
         float | None,

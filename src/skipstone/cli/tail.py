@@ -11,7 +11,7 @@ from skipstone.cli.tables import TableName
 
 @grouped
 def status(table: TableName, format: FormatOption = Format.TEXT, *, source: SourceOptions) -> None:
-    """Show what is not flushed yet, where it is, and which process writes to it."""
+    """Show the unflushed writes, the location of their log, and the process that writes to it."""
     with guarded():
         show(source.open_table(table).tail_status(), format)
 
@@ -38,7 +38,7 @@ tail = typer.Typer(
     name="tail",
     add_completion=False,
     no_args_is_help=True,
-    help="Show and flush the tail of a keyed table: writes that are in its write-ahead log only.",
+    help="Show and flush the tail of a keyed table: its unflushed writes in the write-ahead log.",
     epilog=EXIT_CODES,
 )
 tail.command(epilog=EXIT_CODES)(status)

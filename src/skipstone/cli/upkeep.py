@@ -90,9 +90,7 @@ def orphans(
     table: TableArgument,
     older_than: Annotated[
         str,
-        typer.Option(
-            "--older-than", metavar="TIME|AGE", help="Only files before this time, or of at least this age."
-        ),
+        typer.Option("--older-than", metavar="TIME|AGE", help="Only files older than this time or age."),
     ] = "3d",
     location: Annotated[
         str | None,
@@ -109,7 +107,7 @@ def orphans(
     allow_recent: Annotated[
         bool,
         typer.Option(
-            "--allow-recent", help="Accept an age of less than a day, while nobody writes to the table."
+            "--allow-recent", help="Accept an age of less than a day; safe only while nothing writes."
         ),
     ] = False,
     dry_run: DryRunOption = False,

@@ -1,4 +1,4 @@
-"""Expiry of snapshots: which ones Iceberg's rules let go, and the files that no other snapshot needs.
+"""Expiry of snapshots: those that Iceberg's rules remove, and the files that no other snapshot needs.
 
 The metadata is committed first. Only then are files deleted: those of the removed snapshots that nothing in
 the metadata refers to, as it is after the commit. A process that dies in between leaves orphans, never a

@@ -1,4 +1,4 @@
-"""Maintenance of a table: what is worth doing, what it would save, and doing it.
+"""Maintenance of a table: recommended tasks, their savings, and running them.
 
 A proposal is made from manifests, dry runs and a sample of rows. Each task is planned again when it runs,
 because the ones before it have changed the table.
@@ -83,7 +83,7 @@ class MaintenanceTask:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance(Reported):
-    """What is worth doing to a table; ``table.maintain(proposal)`` does what is recommended.
+    """Recommended maintenance of a table; ``table.maintain(proposal)`` runs the recommended tasks.
 
     Examples:
         >>> import skipstone as sk
@@ -253,13 +253,13 @@ class _Proposal:
             return None
         read = int((best.after - best.before) * self.table.inventory.everything[0].sizes.sum())
         what = "look-ups of every column" if measured.synthetic else "the queries"
-        why = f"{best}: {what} read {percent(1 - best.before, 1)} today, {percent(1 - best.after, 1)} then"
+        why = f"{best}: {what} read {percent(1 - best.before, 1)} now, {percent(1 - best.after, 1)} after it"
         # Without queries, nobody knows whether these columns matter.
         worth = not measured.synthetic and best.factor >= _GAIN
         return MaintenanceTask(
             "recluster",
             worth,
-            why if not measured.synthetic else f"{why}; name your queries to judge by them",
+            why if not measured.synthetic else f"{why}; pass your queries to compare orders by them",
             f"rewrites the table to read {times(best.factor)} less",
             Savings(bytes=read, per="query"),
             ("compact", "--strategy", best.kind, "--sort-by", ",".join(best.columns), "--rewrite-all"),
@@ -281,7 +281,7 @@ class _Proposal:
         report = self.table.expire(dry_run=True)
         if not report.snapshots:
             return None
-        why = f"{plural(len(report.snapshots), 'snapshot')} older than the table keeps them"
+        why = f"{plural(len(report.snapshots), 'snapshot')} past the table's retention"
         work = phrase("removes snapshots", some(len(report.files), "file", " deleted"))
         return MaintenanceTask("expire", True, why, work, Savings(stored=report.bytes), ("expire",))
 

@@ -1,6 +1,6 @@
-"""Views of what is worth doing to a table, and of what was done.
+"""Views of recommended maintenance, and of maintenance that was done.
 
-db.events  1 of 1 task worth doing; snapshot 42: 1,204 files, 812.0 MB, 30 delete files
+db.events  1 of 1 task recommended; snapshot 42: 1,204 files, 812.0 MB, 30 delete files
 └─ compact  1,200 files too small
       work   rewrites 1,200 files, 612.0 MB, into about 8 files
       saves  2,384 requests per full scan
@@ -21,7 +21,7 @@ def proposal_tree(proposal: Maintenance) -> ReportNode:
     """The tasks, with what each reads, writes and saves, and the commands."""
     worth = len(proposal.recommended)
     head = (
-        f"{count(worth)} of {plural(len(proposal.tasks), 'task')} worth doing" if worth else "nothing to do"
+        f"{count(worth)} of {plural(len(proposal.tasks), 'task')} recommended" if worth else "nothing to do"
     )
     about = phrase(
         f"{plural(proposal.files, 'file')}, {size(proposal.bytes)}",

@@ -110,7 +110,7 @@ def remove_orphans(
         raise UsageError(
             "older_than is less than a day ago, and files of running writers look like orphans",
             path=table.name,
-            hint="use an older time; or allow_recent=True, if certainly nobody writes to the table",
+            hint="use an older time; or allow_recent=True, if nothing writes to the table",
         )
     listing = _Listing.of(table.pinned, location, table.index.uri)
     # Only now, so that files of commits that have just ended are referenced.

@@ -418,7 +418,7 @@ class Segment:
     def _check_neighbours(self, file: int, leaves: Sequence[LeafColumn]) -> bool:
         """Whether the pages of leaves are sound in all row groups of a file and its neighbours.
 
-        If so they need no other check; if not, somebody has to look more closely.
+        If so they need no other check; if not, a closer check is needed.
         """
         files = self._neighbours(file)
         first, last = self.firsts.item(files.start), self.firsts.item(files.stop)

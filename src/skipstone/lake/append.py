@@ -5,7 +5,8 @@ as soon as it is moved into the lake. Leftovers of failed or killed jobs are hid
 job.
 
 One exclusively written file decides whether a job is done: the job writes it when all its files are in the
-lake; whoever abandons the job writes it empty. So a job that was presumed dead and resumes can't succeed.
+lake; the process that abandons the job writes it empty. So a job that was presumed dead and resumes can't
+succeed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _DONE: Final = b"done"
 _THREADS: Final = 16
 RENEW_SECONDS: Final = 30.0
 EXPIRES_SECONDS: Final = 15 * 60.0
-# For leases of other processes, which nobody renews, and files without a lease.
+# For leases of other processes, which are not renewed, and files without a lease.
 UNRENEWED_SECONDS: Final = 24 * 3600.0
 
 # Jobs of this process that have ended, even if files of them are left.

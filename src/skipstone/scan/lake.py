@@ -213,7 +213,7 @@ class Lake(PublicNames):
         *,
         sample: int = 64,
     ) -> LakeLayout:
-        """Return how well each column skips today, and would under other orders of rows, from a sample.
+        """Measure on a sample how much data each column lets queries skip, now and in other row orders.
 
         Overlap is measured by the bounds of files, row groups and pages: a look-up of a value reads each of
         them that encloses the value. Other orders are judged on sampled rows.

@@ -232,7 +232,7 @@ class Table(Lake):
             max_file_group_size_bytes: Largest group; 100 GiB.
             rewrite_all: Rewrite all files.
             delete_file_threshold: Rewrite files with at least this many delete files; by default none.
-            delete_ratio_threshold: Rewrite files of which delete files of their own delete at least this
+            delete_ratio_threshold: Rewrite files if delete files that apply only to them delete this
                 share; 0.3.
             rewrite_job_order: Order of the groups: ``"none"``, ``"bytes-asc"``, ``"bytes-desc"``,
                 ``"files-asc"`` or ``"files-desc"``.
@@ -338,7 +338,7 @@ class Table(Lake):
         )
 
     def maintenance(self, queries: QueryLog | None = None, *, sample: int = 16) -> Maintenance:
-        """Propose what is worth doing to the table, with the requests and bytes that it would save.
+        """Propose maintenance tasks for the table, with the requests and bytes that they would save.
 
         Reads manifests and, to judge orders of rows, a sample of files. Nothing is changed.
 
@@ -371,7 +371,7 @@ class Table(Lake):
         threads: int | None = None,
         progress: IngestProgress | None = None,
     ) -> MaintenanceReport:
-        """Do what ``maintenance`` recommends; each task is planned again on the table as it is then.
+        """Run the tasks that ``maintenance`` recommends; each is planned again when it runs.
 
         An error ends only its own task, and is in the report.
 
@@ -458,7 +458,7 @@ class Table(Lake):
             location: Look only below this directory of the table.
             prefix_mismatch: A file can be listed with another scheme or authority than the metadata has.
                 ``"error"`` refuses to delete anything; ``"ignore"`` leaves these files.
-            allow_recent: Accept an ``older_than`` of less than a day, while nobody writes to the table.
+            allow_recent: Accept an ``older_than`` of less than a day; safe only while nothing writes.
             dry_run: Only report what would be deleted.
 
         Examples:
@@ -846,7 +846,7 @@ class Table(Lake):
         and flushes commit many of them as one snapshot. Rows that an earlier process left in the log are
         recovered, each exactly once. A table has one such writer at a time.
 
-        The table object moves to the current snapshot, and on with every flush. Its other writes (``upsert``,
+        The table object moves to the current snapshot, then with every flush. Its other writes (``upsert``,
         ``transaction`` ...) flush the tail first.
 
         Args:
@@ -882,7 +882,7 @@ class Table(Lake):
         return open_writer(self, sync=sync, limits=limits, wal=wal)
 
     def tail_status(self) -> TailStatus:
-        """Return what a keyed table's tail has that is not flushed, and which process writes to it.
+        """Return the unflushed writes in a keyed table's tail, and the process that writes to it.
 
         Examples:
             >>> import skipstone as sk
@@ -912,7 +912,7 @@ class Table(Lake):
         self._keep(snapshot)
 
     def without_tail(self) -> Table:
-        """A table at the same snapshot that nobody moves on, and whose scans see nothing else."""
+        """A copy of the table that stays at its snapshot, and whose scans see no unflushed rows."""
         return self.pinned_to(self.pinned)
 
     def detached(self) -> Table:

@@ -1,4 +1,4 @@
-"""Who may do what: tokens with rights per table, limits of requests, and the rate of requests."""
+"""Access control: tokens with rights per table, limits of requests, and rate limits."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ ANYONE: Final = Caller("anyone", (("*", frozenset(_RIGHTS)),))
 
 
 class Tokens:
-    """The tokens of a file, by their SHA-256 digests; without a file everyone may do everything."""
+    """The tokens of a file, by their SHA-256 digests; without a file every request is allowed."""
 
     def __init__(self, callers: Mapping[str, Caller] | None = None) -> None:
         self._callers = callers
@@ -211,9 +211,9 @@ def _read_token(item: Any, path: str) -> tuple[Caller, str]:
     for pattern, listed in rights.items():
         if "*" in pattern[:-1] or (pattern.endswith("*") and pattern != "*" and pattern[-2:] != ".*"):
             hint = 'use a name, a namespace as "db.*", or "*"'
-            raise UsageError(f"pattern {pattern!r} of {name} has a * in another place", path=path, hint=hint)
+            raise UsageError(f"pattern {pattern!r} of {name} has an unsupported *", path=path, hint=hint)
         if not isinstance(listed, list) or not listed or not {*map(str, listed)} <= {*_RIGHTS}:
-            hint = "rights are read and plan"
+            hint = "use the rights read and plan"
             raise UsageError(f"rights of {name} on {pattern!r} are {listed!r}", path=path, hint=hint)
         pairs.append((pattern, frozenset(listed)))
     return Caller(name, tuple(pairs)), digest

@@ -192,7 +192,7 @@ class Planner:
             return Answer({"status": "failed", **refusal.body}, notes=notes)
         made = stored.work.result()
         if not await call.run(lambda: self._is_of(name, made)):
-            raise Refusal(404, "NoSuchPlanIdException", "plan is of a table that was replaced")
+            raise Refusal(404, "NoSuchPlanIdException", "plan belongs to a table that was replaced")
         return _completed(made, stored)
 
     def _is_of(self, name: tuple[str, ...], made: TablePlan) -> bool:
@@ -216,11 +216,11 @@ class Planner:
             made = None
         number = int(page) if page.isdecimal() and len(page) < 10 else 0
         if made is None or not 0 < number < made.pages:
-            raise Refusal(404, "NoSuchPlanTaskException", "no such plan task, or no longer")
+            raise Refusal(404, "NoSuchPlanTaskException", "plan task does not exist or has expired")
 
         def work() -> str:
             if not self._is_of(name, made):
-                raise Refusal(404, "NoSuchPlanTaskException", "plan task is of a table that was replaced")
+                raise Refusal(404, "NoSuchPlanTaskException", "plan task belongs to a replaced table")
             return made.page(number)
 
         return Answer(await call.run(work))
@@ -248,7 +248,7 @@ class Planner:
             raise Refusal(400, "BadRequestException", "body is not a JSON object")
         given = {kind: document.pop(kind) for kind in ("lake", "table") if kind in document}
         if len(given) != 1 or not isinstance(name := next(iter(given.values())), str):
-            raise Refusal(400, "BadRequestException", "body names neither a lake nor a table, or both")
+            raise Refusal(400, "BadRequestException", "body must name either a lake or a table")
         call.caller.need(right, name)
 
         def work() -> str:

@@ -1,4 +1,4 @@
-"""The gate of the server: who asks, how much and how often, in what time; and what each answer records."""
+"""The checks around each request: origin, token, rate, size and time limits, and its log line."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _check_origin(request: Request) -> None:
             return
     except ValueError:
         pass
-    message = "server without tokens answers only requests for localhost, and none of other sites"
+    message = "server without tokens answers only requests to localhost, and none from other sites"
     raise Refusal(403, "ForbiddenException", message)
 
 
@@ -255,7 +255,7 @@ def refusal_of(error: Exception) -> tuple[Refusal, Mapping[str, Any]]:
     if isinstance(error, SkipstoneError):
         return Refusal(500, type(error).__name__, str(error)), {"error": type(error).__name__}
     where = "".join(traceback.format_exception(error)[-3:])
-    return Refusal(500, "InternalServerError", "server failed; its log says why"), {"error": where}
+    return Refusal(500, "InternalServerError", "internal error; see the server log"), {"error": where}
 
 
 def response_of(answer: Answer) -> Response:

@@ -189,7 +189,7 @@ class Plans:
         """A plan of this caller and table; others are as if they didn't exist."""
         plan = self._plans.get(plan_id)
         if plan is None or self._is_old(plan) or (plan.owner, plan.table) != (caller.name, table):
-            raise Refusal(404, "NoSuchPlanIdException", "no such plan, or no longer")
+            raise Refusal(404, "NoSuchPlanIdException", "plan does not exist or has expired")
         return plan
 
     def drop(self, plan: StoredPlan) -> None:

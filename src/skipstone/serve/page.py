@@ -17,7 +17,7 @@ _TYPES: Final = {
     "views.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-# The page loads and asks this server only, shows no markup from data, and is in nobody's frame.
+# The page loads and asks this server only, shows no markup from data, and cannot be framed by other sites.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "

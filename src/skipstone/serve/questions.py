@@ -1,4 +1,4 @@
-"""The questions of the JSON API about a lake: its plan, the explanation of it, and the files to query."""
+"""Requests of the JSON API about a lake: its plan, the explanation of it, and the files to query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says about its work: one JSON line per request, and metrics for Prometheus."""
+"""Logs and metrics of a server: one JSON line per request, and metrics for Prometheus."""
 
 from __future__ import annotations
 

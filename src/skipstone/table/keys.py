@@ -178,7 +178,7 @@ class Keys:
         """One value per key column."""
         if isinstance(key, Mapping):
             if set(key) != set(self.names):
-                raise self._wrong(f"a key with {', '.join(map(str, key)) or 'no columns'}")
+                raise self._wrong(f"mapping with {', '.join(map(str, key)) or 'no columns'}")
             return [key[name] for name in self.names]
         if self._single:
             return key if isinstance(key, tuple) and len(key) == 1 else (key,)

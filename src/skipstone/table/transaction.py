@@ -50,7 +50,7 @@ _AGAIN: Final = "run the transaction again"
 class Transaction(PublicNames):
     """Writes that are committed as one snapshot; [Table.transaction][skipstone.Table.transaction] begins it.
 
-    Reads see the snapshot at which the transaction began, and its own writes, which nobody else sees before
+    Reads see the snapshot at which the transaction began, and its own writes, which others don't see before
     the commit. A ``with`` block commits at its end, and rolls back after an error. Writes are kept in memory.
     A transaction must not be used by several threads at once.
 

@@ -289,7 +289,7 @@ def test_another_directory_is_recorded_in_the_table(
     # On a host without the directory nobody can tell what is in it.
     (tmp_path / "logs").rename(tmp_path / "elsewhere")
     for options in ({}, {"wal": tmp_path / "other"}):
-        with pytest.raises(sk.ConflictError, match="tail is not in this directory of this host"):
+        with pytest.raises(sk.ConflictError, match="tail of the table is not in this directory on this host"):
             writer_of(catalog.open("db.t"), **options)
     with pytest.raises(sk.UsageError, match="wal= is not a local directory: s3://bucket/logs"):
         writer_of(table, wal="s3://bucket/logs")

@@ -32,7 +32,7 @@ export async function ask(path, body, signal) {
     answer = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("server does not answer", 0);
+    throw new Problem("server does not respond", 0);
   }
   const document = await answer.json().catch(() => null);
   if (answer.ok && document) return document;
@@ -225,7 +225,7 @@ function draw(trace, took) {
   $("about").title = clean(trace.lake);
   const cards = [
     ["files to read", count(trace.tasks), `${percent(trace.tasks, trace.files)} of ${count(trace.files)}`],
-    ["rows that may match", count(trace.rows_kept), phrase(`of ${count(trace.rows_total)} looked at`, trace.rows_proven && `${count(trace.rows_proven)} proven`)],
+    ["rows that may match", count(trace.rows_kept), phrase(`of ${count(trace.rows_total)} examined`, trace.rows_proven && `${count(trace.rows_proven)} proven`)],
     ["data to read", size(reads.bytes), reads.bytes_total ? phrase(`${percent(reads.bytes, reads.bytes_total)} of ${size(reads.bytes_total)}`, `about ${plural(reads.requests, "request")}`) : "none"],
     ["answered in", took < 1000 ? `${Math.max(1, Math.round(took))} ms` : `${(took / 1000).toFixed(2)} s`, trace.requests ? `${plural(trace.requests, "request")} for ${size(trace.bytes)} of metadata` : "no metadata was read"],
   ];
@@ -253,7 +253,7 @@ function level(one) {
     ["proven", one.proven, "proven to match"],
     ["kept", one.kept - one.proven, "kept"],
     ...Object.entries(dropped).map(([cause, units]) => [cause, units, `dropped by ${CAUSES[cause] ?? cause}`]),
-    ["other", rest, "dropped otherwise"],
+    ["other", rest, "dropped for other reasons"],
   ];
   const rows = one.rows === null || !one.kept ? "" : plural(one.rows, "row");
   const said = one.units ? phrase(`kept ${share(one.kept, one.units)}`, one.proven && `${count(one.proven)} proven`, rows) : "nothing to judge";

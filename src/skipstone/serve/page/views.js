@@ -188,7 +188,7 @@ function chart(node, spans, filtered, go) {
     "aria-label": `Ranges of ${spans.name}: ${said}. Arrow keys move through the files.` });
   const readout = h("p", { class: "readout", id: "readout", "aria-live": "polite" });
   node.replaceChildren(h("h3", {}, spans.name), h("p", { class: "note" }, said));
-  if (!bands.length) return node.append(h("p", { class: "note" }, "No file has bounds of this column: every look-up opens all of them."));
+  if (!bands.length) return node.append(h("p", { class: "note" }, "No file has bounds for this column: every look-up opens all files."));
   node.append(canvas, h("div", { class: "ends" }, h("code", {}, spans.lower ?? ""), h("code", {}, spans.upper ?? "")), readout);
   const [top, gap] = [52, 10];
   const tall = Math.max(2, Math.min(14, 300 / bands.length));
@@ -341,7 +341,7 @@ async function compaction({ state, ask, panel, again }) {
   const judged = phrase(`${count(made.matched)} of ${plural(made.of_files, "file")} in partitions that can match`,
     stats.unconstrained_specs && `${plural(stats.unconstrained_specs, "spec")} without a column of the condition`,
     stats.unevaluable_specs && `${plural(stats.unevaluable_specs, "spec")} can't be evaluated`,
-    stats.fail_open_partitions && `${plural(stats.fail_open_partitions, "partition")} (${plural(stats.fail_open_files, "file")}) kept without a verdict`,
+    stats.fail_open_partitions && `${plural(stats.fail_open_partitions, "partition")} (${plural(stats.fail_open_files, "file")}) kept because they can't be evaluated`,
     stats.eval_errors && `${plural(stats.eval_errors, "evaluation")} failed`);
   const groups = table([
     ["Group", (one) => String(one.id), "skst-number"],

@@ -6,7 +6,7 @@
 
 The id is new whenever the directory is, so that the frames of a deleted log are never taken for those of
 another. Every lease has a larger token than those before it, and flushes record it in the table: a holder
-that lost its lease, because somebody deleted the lock, can't commit any more.
+that lost its lease, because the lock was deleted, can't commit any more.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Lease:
         self.state = state
 
     def __del__(self) -> None:
-        # A writer that nobody can close any more must not keep others away.
+        # A writer that can no longer be closed must not keep others away.
         self.release()
 
     def release(self) -> None:
@@ -252,7 +252,7 @@ def _lock(descriptor: int, path: Path, store: LocalStore, name: str) -> None:
         with suppress(CorruptFileError):
             state = read_state(store)
         who = "" if state is None or state.holder is None else f": {state.holder}"
-        hint = "close that writer first; the lease of a process that has ended is free at once"
+        hint = "close that writer first; a lease is released when its process ends"
         raise ConflictError(f"{name} already has a tail writer{who}", path=store.uri, hint=hint) from error
     # The directory can have been deleted, and created again, since the lock was opened.
     try:

@@ -115,10 +115,8 @@ def _check_left(store: LocalStore, metadata: TableMetadata, name: str) -> None:
 
 
 def _elsewhere(store: LocalStore) -> ConflictError:
-    hint = (
-        f"open the writer on the host that has it, or if it is gone unset the table properties {WAL} and {ID}"
-    )
-    return ConflictError("table's tail is not in this directory of this host", path=store.uri, hint=hint)
+    hint = f"open the writer on the host with the tail; if that host is lost, unset properties {WAL} and {ID}"
+    return ConflictError("tail of the table is not in this directory on this host", path=store.uri, hint=hint)
 
 
 def _record(table: IcebergTable, name: str, properties: dict[str, str]) -> None:

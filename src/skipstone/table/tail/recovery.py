@@ -132,6 +132,6 @@ def _floor(state: TailState, metadata: TableMetadata) -> int:
         f"can't determine whether frames {floor + 1} to {intent.last} were flushed: the snapshots since "
         f"{intent.base} have expired",
         path=state.table,
-        hint=f"look whether the table has their rows; then set intent in {STATE} to null, and floor to "
+        hint=f"check whether the table has their rows, then set intent in {STATE} to null, and floor to "
         f"{intent.last} or to {floor}",
     )

@@ -283,7 +283,7 @@ def cut(segment: Segment) -> int:
 class Log:
     """Appends frames; safe for several threads, whose frames one sync covers.
 
-    After a failed write or sync nobody knows what is on disk, so a log then refuses everything: it is opened
+    After a failed write or sync it is unknown what is on disk, so a log then refuses every call: it is opened
     again, which recovers what was acknowledged.
     """
 

@@ -65,7 +65,7 @@ class TailWriter(PublicNames):
     """Writes rows to the tail of a keyed table; [Table.writer][skipstone.Table.writer] opens it.
 
     When a call returns, its rows are as safe as the sync policy says, and scans of the same table object see
-    them. A flush commits them, and shows them to everybody. Several threads can share a writer.
+    them. A flush commits them, so that all other readers see them. Several threads can share a writer.
 
     Examples:
         >>> import pyarrow as pa
@@ -202,7 +202,7 @@ class TailWriter(PublicNames):
         self._log.check()
         problem, self._problem = self._problem, None
         if problem is not None:
-            # The thread tries again once somebody has seen why it failed.
+            # The thread tries again once its error has been raised.
             self._changed.notify_all()
             raise problem
 
