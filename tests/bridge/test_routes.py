@@ -201,3 +201,15 @@ def test_a_polars_frame_sees_a_refreshed_lake(lake: sk.Lake, tmp_path: Path) -> 
     assert frame.collect().item() == ROWS
     lake.refresh()
     assert frame.collect().item() == ROWS + 10
+
+
+@pytest.mark.parametrize("route", ["auto", "slices", "reader"])
+def test_rows_survive_bounds_that_wrap_around(route: Any, tmp_path: Path) -> None:
+    """Polars computes ``x + 1`` of the upper bound, which becomes the smallest integer."""
+    for number, last in enumerate((2**63 - 1, 50)):
+        pq.write_table(
+            pa.table({"x": pa.array([5, 30, 40, last], pa.int64())}), tmp_path / f"{number}.parquet"
+        )
+    frame = sk.open(tmp_path).to_polars_lazy(route=route)
+    assert frame.filter(pl.col("x") + 1 > 25).collect()["x"].to_list() == [30, 40, 30, 40, 50]
+    assert frame.filter(pl.col("x") * 2 > 70).collect()["x"].to_list() == [40, 40, 50]

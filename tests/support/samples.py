@@ -31,7 +31,7 @@ SAMPLES = {
     "row sets": Sample(8, 1 / 100),
     "scan": Sample(90, 0.35),
     "semi joins": Sample(60, 1 / 20),
-    "slices, damaged": Sample(70, 1 / 10),
+    "slices, damaged": Sample(50, 1 / 10),
     "slices, files": Sample(10, 1 / 20),
     "tables": Sample(30, 0.04),
     "tables, name mappings": Sample(12, 1 / 125),
@@ -39,7 +39,7 @@ SAMPLES = {
     # tests/bridge
     "bridges": Sample(30, 1 / 20),
     # tests/serve
-    "server, API": Sample(25, 1 / 10),
+    "server, API": Sample(15, 1 / 10),
     "server, bodies": Sample(20, 1 / 10),
     # tests/compact
     "compactions": Sample(8, 1 / 25),
@@ -55,7 +55,7 @@ SAMPLES = {
     # tests/faults
     "killed tails": Sample(15, 0.015),
     "damaged aggregates": Sample(10, 1 / 36),
-    "damaged index": Sample(32, 1 / 6),
+    "damaged index": Sample(20, 1 / 6),
     "damaged tables": Sample(14, 1 / 50),
     "mutants": Sample(40, 1),
     # tests/iceberg and tests/unit

@@ -89,6 +89,9 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         if plan is None or plan.version != version or not _are_same(condition, filter):
             plan = self._scan([], filter, None, engine=True).plan()
         done: set[str] = set()
+        if not plan.tasks:
+            # DataFusion can't sort the rows of no fragments.
+            yield LakeFragment(self, filter, plan)
         for group in split(plan, os.cpu_count() or 1) if len(plan.tasks) > 1 else [plan.tasks]:
             # A large file has pieces in several groups, but is scanned by one fragment.
             paths = {task.entry.key for task in group} - done
@@ -167,6 +170,8 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def _filtered(self, filter: pc.Expression | None, *, engine: bool) -> Predicate | None:
         if filter is None:
             return self._where
+        if isinstance(filter, pa.Scalar):
+            filter = pc.scalar(filter)  # DataFusion computes IN (NULL)
         sql = self._rules == "sql" or (engine and self._rules == "auto")
         condition = from_arrow(filter, sql=sql)
         return condition if self._where is None else conjunction([self._where, condition])

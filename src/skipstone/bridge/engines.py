@@ -217,6 +217,8 @@ def to_polars_lazy(lake: Lake, route: EngineRoute = "auto") -> pl.LazyFrame:
     require("polars")
     from polars.lazyframe.resolver import FilterExpr, LazyFrameResolver, ResolvedLazyFrameProps
 
+    if route == "slices":
+        return _slices_frame(lake)
     if route != "auto":
         plan = lake.scan().plan()
         choose(plan, "polars", route, partial(_polars_obstacle, plan))
@@ -256,11 +258,19 @@ def _resolved(
     plan = lake.scan(where, columns, limit=None if filters else limit).plan()
     if plan.tasks and choose(plan, "polars", route, partial(_polars_obstacle, plan)).route == "reader":
         lake.access.check_unchanged([task.entry for task in plan.tasks])
-        frame = pl.scan_parquet([task.path for task in plan.tasks], glob=False, hive_partitioning=False)
+        paths, sound = [task.path for task in plan.tasks], _are_comparisons(plan.predicate)
+        frame = pl.scan_parquet(paths, glob=False, hive_partitioning=False, use_statistics=sound)
     else:
         frame = _slices_frame(lake)
     frame = frame.filter(*filters) if filters else frame
     return frame if columns is None else frame.select(columns)
+
+
+def _are_comparisons(predicate: Predicate | None) -> bool:
+    """Whether only columns are compared: Polars skips by arithmetic on bounds, which can wrap around."""
+    kinds = (tree.Column, tree.Literal, tree.IsNull, tree.IsNan, tree.IsIn, tree.Not, tree.And, tree.Or)
+    compared = (tree.Compare, tree.Between, tree.BooleanValue, tree.Constant, tree.Truth)
+    return predicate is None or all(isinstance(node, (*kinds, *compared)) for node in predicate.walk())
 
 
 def _slices_frame(lake: Lake) -> pl.LazyFrame:

@@ -11,7 +11,8 @@ NaN: Iceberg orders NaN last, as Spark does; pyiceberg compares by IEEE rules an
 ``f > 2``. We write ``>`` and ``>=`` with ``OR is-nan``, which pyiceberg removes for non-float columns.
 
 Literals: pyiceberg rounds 5.5 to 6 for an integer column, 0.1 to the nearest float, and a timestamp to its
-day. The literals we write raise instead of rounding when they are bound to the column's type.
+day. We round a double for a float column, since nobody can write its literals otherwise; the literals we
+write raise instead of rounding when they are bound to the column's type.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import decimal
 import functools
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg import expressions as ice
 from pyiceberg import types
 from pyiceberg.expressions import literals
@@ -32,7 +35,15 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import ExpressionWriter, TranslationError, is_nan, is_number, list_values
+from skipstone.predicate.foreign import (
+    ExpressionWriter,
+    TranslationError,
+    add_prunable,
+    float32_readings,
+    is_nan,
+    is_number,
+    list_values,
+)
 
 # -- from Iceberg ------------------------------------------------------------------------------
 
@@ -54,7 +65,9 @@ def _read(node: Any) -> tree.Predicate:
 
 
 def _compare(op: tree.CompareOp, node: Any) -> tree.Predicate:
-    return tree.Compare(op, _column(node.term), _value(node.literal, node.term))
+    column, value = _column(node.term), _value(node.literal, node.term)
+    plain = tree.Compare(op, column, value)
+    return _rounded(op, column, pa.array([value.scalar]), plain)
 
 
 def _is_null(node: Any) -> tree.Predicate:
@@ -71,7 +84,40 @@ def _prefix(node: Any) -> tree.Predicate:
 
 def _members(node: Any) -> tree.Predicate:
     items = sorted(node.literals, key=lambda item: item.value)
-    return tree.IsIn(_column(node.term), list_values([_value(item, node.term).scalar for item in items]))
+    column, values = _column(node.term), list_values([_value(item, node.term).scalar for item in items])
+    return _rounded("=", column, values, tree.IsIn(column, values))
+
+
+def _rounded(
+    op: tree.CompareOp, column: tree.Column, values: pa.Array, plain: tree.Predicate
+) -> tree.Predicate:
+    """A comparison whose doubles are rounded if the column turns out to have floats."""
+    readings = float32_readings(values)
+    if readings is None:
+        return plain
+    exact = tree.Opaque((column,), _RoundedComparison(op, values), str(plain))
+    return add_prunable(op, column, readings, exact)
+
+
+@dataclass(frozen=True, slots=True)
+class _RoundedComparison:
+    """Compares a column with one of some doubles, which are rounded if it has floats."""
+
+    op: tree.CompareOp
+    values: pa.Array
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        column = batch.column(0)
+        rounded = self.values.cast(pa.float32()) if pa.types.is_float32(column.type) else self.values
+        if self.op in ("=", "<=>"):
+            # A hash table distinguishes -0.0 from 0.0.
+            numbers = (pc.add(some.cast(pa.float64()), 0.0) for some in (column, rounded))
+            mask = pc.is_in(*numbers)
+            return mask if self.op == "<=>" else pc.if_else(column.is_valid(), mask, None)
+        # NaN is greater than all others.
+        below = pc.less if self.op in ("<", ">=") else pc.less_equal
+        mask = below(column, rounded[0])
+        return pc.invert(mask) if self.op in (">", ">=") else mask
 
 
 def _not_true(read: Callable[[Any], tree.Predicate]) -> Callable[[Any], tree.Predicate]:

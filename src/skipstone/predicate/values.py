@@ -33,9 +33,11 @@ def value_array(values: Iterable[object] | KeySetLike) -> pa.Array:
     types = {v.type if isinstance(v, pa.Scalar) else None for v in scalars}
     if len(types) == 1 and None not in types and pa.types.is_temporal(scalars[0].type):
         return pa.array(scalars)  # as Python values these could lose nanoseconds
-    items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
+    items = [v.as_py() if isinstance(v, pa.Scalar) else None if _is_missing(v) else v for v in scalars]
     try:
         array = pa.array(items)
+    except UnicodeEncodeError:
+        raise TypeMismatchError("IN list contains a string that is not valid Unicode") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return _mixed_array(items)
     if pa.types.is_date(array.type) and any(isinstance(v, dt.datetime) for v in items):
@@ -88,6 +90,11 @@ def _converted(convert: Callable[[Any], Any], values: Any) -> Any:
         ) from error
 
 
+def _is_missing(value: object) -> bool:
+    """Whether a value is NaT or NA of pandas, which are NULL."""
+    return type(value).__name__ in ("NaTType", "NAType")
+
+
 def _has_nanoseconds(value: object) -> bool:
     """Whether a pandas timestamp is not a whole number of microseconds, to which Arrow would cut it."""
     return bool(getattr(value, "nanosecond", 0))
@@ -122,6 +129,8 @@ def to_scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
     """Convert a value to an Arrow scalar, of ``type`` if specified."""
     if type is None and isinstance(value, dt.time):
         type = pa.time64("us")
+    if _is_missing(value):
+        value = None
     try:
         if isinstance(value, pa.Scalar):
             scalar = value if type is None else value.cast(type)

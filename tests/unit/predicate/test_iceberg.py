@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +36,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+import skipstone as sk
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import predicate, tree
 from skipstone.predicate.iceberg import from_iceberg, to_iceberg
@@ -303,3 +307,26 @@ def test_pyiceberg_keeps_the_same_rows_both_ways(
     assert in_evaluator(expression) == expected, str(expression)
     assert in_arrow(expression) == expected, str(expression)
     assert is_true(rows, from_iceberg(expression)) == expected, str(expression)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_doubles_are_rounded_for_columns_of_floats(kind: pa.DataType, tmp_path: Path) -> None:
+    """As pyiceberg converts a literal to the type of its column."""
+    near = [0.1, 2.2, -2.2, 1e-50, 5.0, 2.200000047683716]
+    values = pa.array([*near, 0.0, -0.0, math.nan, math.inf, None], kind)
+    for number, value in enumerate(values):
+        pq.write_table(pa.table({"x": pa.repeat(value, 2)}), tmp_path / f"{number}.parquet")
+    lake, schema = sk.open(tmp_path), Schema(NestedField(1, "x", DoubleType(), required=False))
+    tests: list[Any] = [ice.EqualTo, ice.NotEqualTo, ice.LessThan, ice.LessThanOrEqual]
+    tests += [ice.GreaterThan, ice.GreaterThanOrEqual]
+    cases: list[tuple[Any, Any]] = [(test, literal) for test in tests for literal in near]
+    cases += [(ice.In, {0.1, 2.2}), (ice.NotIn, {2.2, 1e-50, 7.5}), (ice.In, {-2.2, 2.2})]
+    for test, literal in cases:
+        exact = pa.array([*literal] if isinstance(literal, set) else [literal]).cast(kind).to_pylist()
+        rounded = test("x", {*exact} if isinstance(literal, set) else exact[0])
+        keeps = expression_evaluator(schema, rounded, case_sensitive=True)
+        # NaN is greater than all others; pyiceberg compares it as IEEE does.
+        nan = test in (ice.GreaterThan, ice.GreaterThanOrEqual)
+        expected = [v for v in values.to_pylist() if keeps(Record(v)) or (nan and repr(v) == "nan")]
+        rows = lake.scan(test("x", literal)).to_arrow()["x"].to_pylist()
+        assert Counter(map(repr, rows)) == Counter([*map(repr, expected)] * 2), (test, literal)

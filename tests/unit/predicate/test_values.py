@@ -57,3 +57,16 @@ def test_pandas_timestamps_keep_nanoseconds(tmp_path: Path) -> None:
 def test_zones_of_pandas_timestamps() -> None:
     literal = sk.lit(pd.Timestamp(1, tz="Europe/Paris"))
     assert literal.scalar.type == pa.timestamp("ns", "Europe/Paris")  # type: ignore[attr-defined]
+
+
+def test_missing_values_of_pandas_are_null() -> None:
+    day = pd.Timestamp("2026-01-02")
+    for values in ([day, pd.NaT], pd.Series([day, None]), [day, pd.NA]):
+        assert sk.col("ts").isin(values).values.null_count == 1  # type: ignore[attr-defined]
+    assert sk.col("n").isin(pd.Series([1, None], dtype="Int64")).values.equals(pa.array([1, None]))  # type: ignore[attr-defined]
+    assert str(sk.col("n") == pd.NA) == str(sk.col("n") == pd.NaT) == "n = NULL"
+
+
+def test_strings_that_are_not_unicode() -> None:
+    with pytest.raises(TypeMismatchError, match="IN list contains a string that is not valid Unicode"):
+        sk.col("s").isin(["\ud800"])
