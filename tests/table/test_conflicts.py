@@ -205,6 +205,37 @@ def test_a_change_of_the_schema_is_a_conflict(both: Both) -> None:
     assert mine.refresh().upsert(rows([5], v=1)).updated == 1
 
 
+def test_a_schema_that_was_changed_without_a_commit_of_rows_is_a_conflict(both: Both) -> None:
+    """Also for transactions; the rows would lose the values of a dropped column."""
+    mine, theirs = both
+    other, changes = mine.detached(), mine.detached().transaction()
+    changes.upsert(rows([5], v=1))
+    with theirs.table.update_schema() as update:
+        update.delete_column("v")
+    writes = (
+        lambda: mine.upsert(rows([5], v=1)),
+        lambda: other.update("id = 5", {"v": 7}),
+        changes.commit,
+    )
+    for write in writes:
+        with pytest.raises(sk.ConflictError, match="schema was changed by another commit"):
+            write()
+    assert "v" not in mine.refresh().scan("id = 5").to_arrow().column_names
+    assert mine.upsert(rows([5], s="b").drop_columns("v")).updated == 1
+
+
+def test_a_commit_that_was_rolled_back_leaves_a_gap(both: Both) -> None:
+    """The sequence number of the write was used meanwhile: it takes another one."""
+    mine, theirs = both
+    base = theirs.snapshots()[-1]
+    theirs.upsert(rows([5], v=1))
+    theirs.rollback(base)
+    report = mine.upsert(rows([5], v=2))
+    assert (report.attempts, report.updated) == (1, 1)
+    assert [row["v"] for row in content(mine) if row["id"] == 5] == [52]
+    unique(mine)
+
+
 def started(warehouse: Path, kind: str, number: int = 0, rounds: int = 0) -> subprocess.Popen[str]:
     """Start a process of ``_writer.py``."""
     command = [sys.executable, str(Path(__file__).with_name("_writer.py")), str(warehouse), "db.t"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import re
 import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -59,6 +61,55 @@ def test_values_are_converted_to_the_type_of_the_key() -> None:
     assert day.parse("2026-01-02").to_pylist() == [{"d": datetime.date(2026, 1, 2)}]
     assert Keys("t", pa.schema({"i": pa.int32()})).parse(pl.DataFrame({"i": [1, 2]})).num_rows == 2
     assert Keys("t", pa.schema({"i": pa.int32()})).parse(()).num_rows == 0
+
+
+DAY, NOON = datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2, 12)
+OTHER_VALUES: list[tuple[pa.DataType, Any]] = [
+    (pa.int64(), 1.5),
+    (pa.int64(), decimal.Decimal("2.9")),
+    (pa.int64(), True),
+    (pa.int64(), datetime.timedelta(microseconds=1)),
+    (pa.int32(), 2**31),
+    (pa.bool_(), 1),
+    (pa.date32(), NOON),
+    (pa.date32(), 5),
+    (pa.timestamp("us"), 5),
+    (pa.decimal128(6, 2), 1.504),
+    (pa.decimal128(6, 2), decimal.Decimal("1.504")),
+    (pa.time64("us"), NOON),
+]
+
+
+@pytest.mark.parametrize(("type", "value"), OTHER_VALUES)
+def test_values_that_the_key_cannot_have_are_refused(type: pa.DataType, value: Any) -> None:
+    """They are not rounded to the key of another row."""
+    keys = Keys("t", pa.schema({"k": type}))
+    for form in (value, [value], {"k": value}, [(value,)], pa.array([value]), pd.Series([value])):
+        with pytest.raises(sk.SchemaError, match=r"column k: key values are not of type"):
+            keys.parse(form)
+
+
+def test_nanoseconds_are_not_cut_off() -> None:
+    with pytest.raises(sk.SchemaError, match=r"column k: key values are not of type"):
+        Keys("t", pa.schema({"k": pa.timestamp("us")})).parse(pd.Timestamp(1))
+
+
+def test_equal_values_of_another_type_are_keys() -> None:
+    cases: list[tuple[pa.DataType, Any, Any]] = [
+        (pa.int64(), 2.0, 2),
+        (pa.int32(), decimal.Decimal("2.00"), 2),
+        (pa.int64(), np.int16(7), 7),
+        (pa.decimal128(6, 2), 5, decimal.Decimal("5.00")),
+        (pa.decimal128(6, 2), 1.1, decimal.Decimal("1.10")),
+        (pa.date32(), pd.Timestamp(DAY), DAY),
+        (pa.timestamp("us"), DAY, datetime.datetime(2026, 1, 2)),
+        (pa.binary(), bytearray(b"ab"), b"ab"),
+    ]
+    for type, value, expected in cases:
+        assert Keys("t", pa.schema({"k": type})).parse(value).to_pylist() == [{"k": expected}], value
+    one = Keys("t", pa.schema({"k": pa.int64()}))
+    for series in (pd.Series([3, 4]), pl.Series([3, 4]), np.array([3, 4]), pd.Index([3, 4]), range(3, 5)):
+        assert one.parse(series)["k"].to_pylist() == [3, 4]
 
 
 TWO = Keys("t", pa.schema({"a": pa.string(), "b": pa.int32()}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,17 @@ def test_update_evaluates_expressions(table: sk.Table) -> None:
     agree(table)
 
 
+@pytest.mark.parametrize("value", [1.9, decimal.Decimal("2.9"), True, datetime.date(2026, 1, 2), 2**70])
+def test_constants_are_not_rounded(table: sk.Table, value: Any) -> None:
+    before = content(table)
+    with pytest.raises(sk.UsageError, match=r"column v: .* is not a value of type int64"):
+        table.update("id = 1", {"v": value})
+    with pytest.raises(sk.UsageError, match=r"column v: .* is not a value of type int64"):
+        table.merge(rows([1]), when_matched={"v": value})
+    assert content(table) == before
+    assert counts(table.update("id = 1", {"v": 3.0})) == (0, 1, 0, 0)
+
+
 def test_merge_applies_the_first_clause_that_is_true(table: sk.Table) -> None:
     source = pa.table(
         {"id": [1, 2, 3, 4, 500], "v": [0, 5, 30, 9, 1], "gone": [True, False, False, None, True]}
@@ -156,6 +169,27 @@ def test_a_token_makes_repeating_harmless(table: sk.Table) -> None:
     stale = sk.open(table.name, catalog=table.table.catalog)
     table.upsert(rows([400]), token="batch-3")
     assert stale.upsert(rows([400]), token="batch-3").repeated
+
+
+def test_a_token_is_kept_by_a_call_that_changes_nothing(table: sk.Table) -> None:
+    """The repeated call would otherwise undo what others have written since."""
+    row = rows([1])
+    for token, call in {
+        "upsert": lambda token: table.upsert(row, token=token),
+        "delete": lambda token: table.delete("v = -5", token=token),
+        "update": lambda token: table.update("v = -5", {"s": sk.lit("b")}, token=token),
+    }.items():
+        before = content(table)
+        report = call(token)
+        assert report.inserted + report.updated + report.deleted == 0
+        assert report.snapshot == table.snapshot
+        assert content(table) == before
+        table.upsert(rows([1], v=-15))
+        assert call(token).repeated
+        assert table.get(1) == {"id": 1, "v": -5, "s": "a"}
+        table.upsert(row)
+    assert table.upsert(row).snapshot is None
+    agree(table)
 
 
 def test_rows_of_all_types_are_compared(folder: Path) -> None:
@@ -311,7 +345,7 @@ MISTAKES: list[tuple[Callable[[sk.Table], Any], str]] = [
     (lambda t: t.update("id = 1", {"id": 2}), "key column can't be set"),
     (lambda t: t.update("id = 1", {"x": 2}), "no such column"),
     (lambda t: t.update("id = 1", {}), "sets no column"),
-    (lambda t: t.update("id = 1", {"v": b"x"}), "is not a int64"),
+    (lambda t: t.update("id = 1", {"v": b"x"}), "is not a value of type int64"),
     (lambda t: t.merge(rows([1]), on="v"), "rows can't be matched by v"),
     (lambda t: t.merge(rows([1]), when_matched="replace"), "unknown action 'replace'"),
     (lambda t: t.merge(rows([1]), when_not_matched="update"), "unknown action 'update'"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import PredicateError, TypeMismatchError, shorten
 
@@ -54,6 +55,59 @@ def drop_nulls(values: pa.Array) -> pa.Array:
     elif pa.types.is_binary_view(values.type):
         values = values.cast(pa.large_binary())
     return values.drop_null() if values.null_count else values
+
+
+def exact_array(values: list[Any], type: pa.DataType) -> pa.Array:
+    """Convert Python values to an array of a type; raise an error if that would change one."""
+    stored = type.storage_type if isinstance(type, pa.BaseExtensionType) else type
+    if _family(stored) is None:
+        some = [None if _is_missing(value) else value for value in values]
+        try:
+            return pa.array(some, stored)
+        except (pa.ArrowException, TypeError):
+            return pa.array(some)  # such as UUIDs as text
+    if pa.types.is_integer(stored) and all(value.__class__ is int for value in values):
+        return pa.array(values, stored)
+    found = value_array(values)
+    return found if _is_string(found.type) else cast_exactly(found, type)
+
+
+def cast_exactly(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Any:
+    """Cast an array; raise an error if that would change a value, apart from rounding to floats."""
+    if array.type.equals(type) or pa.types.is_null(array.type) or _is_string(array.type):
+        return array.cast(type)
+    if _family(type) != _family(array.type):
+        raise TypeMismatchError(f"{array.type} is not {type}")
+    # Arrow casts neither integers to narrow decimals nor decimals to integers.
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(type):
+        array = array.cast(pa.decimal128(20, 0))
+    elif pa.types.is_decimal(array.type) and pa.types.is_integer(type):
+        array = array.cast(pa.decimal256(76, array.type.scale)).cast(pa.decimal256(76, 0))
+    made = array.cast(type)
+    # Arrow refuses what does not fit, except for these.
+    same = True
+    if pa.types.is_floating(type):
+        same = pc.is_inf(made).equals(pc.is_inf(array)) if pa.types.is_floating(array.type) else True
+    elif pa.types.is_floating(array.type) or pa.types.is_date(type):
+        same = made.cast(array.type).equals(array)
+    if not same:
+        raise TypeMismatchError(f"values of type {array.type} would change as {type}")
+    return made
+
+
+def _family(type: pa.DataType) -> str | None:
+    """The kind of values that are converted into each other; None for types that Arrow converts exactly."""
+    if pa.types.is_boolean(type):
+        return "boolean"
+    if pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type):
+        return "number"
+    if pa.types.is_date(type) or pa.types.is_timestamp(type):
+        return "instant"
+    return "time" if pa.types.is_time(type) else "duration" if pa.types.is_duration(type) else None
+
+
+def _is_string(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type))
 
 
 def _as_arrow(values: Any) -> Any:

@@ -6,8 +6,7 @@ decimals, and as bytes otherwise. Equal keys have equal codes, and codes sort li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +18,16 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import binary_keys, numbers, plain
 from skipstone.core.domain.keys import Kind, is_text, key_space, storage_type
 from skipstone.core.evidence import Array
-from skipstone.errors import SchemaError, SkipstoneError, UnknownColumnError, UsageError, shorten
+from skipstone.errors import (
+    SchemaError,
+    SkipstoneError,
+    TypeMismatchError,
+    UnknownColumnError,
+    UsageError,
+    shorten,
+)
 from skipstone.iceberg.writing.target import fit
+from skipstone.predicate.values import cast_exactly, exact_array, value_array
 from skipstone.write.rows import is_of
 
 if TYPE_CHECKING:
@@ -119,17 +126,21 @@ class Keys:
         Keys are a value (``3``), a tuple with one value per column (``("a", 3)``), a mapping by column, a
         list of any of these, an Arrow array, or a table with the key columns, which can have others.
         """
+        if isinstance(keys, bytearray | memoryview):
+            keys = bytes(keys)
         if isinstance(keys, int | str | bytes | tuple | list):
             return self._of_values(keys)
         if is_of(keys, "pyspark.sql."):
             hint = "collect the keys first, as in frame.toArrow()"
             raise UsageError("keys can't be a Spark data frame", path=self.table, hint=hint)
+        if hasattr(keys, "dtype") and getattr(keys, "ndim", 1) == 1:
+            keys = value_array(keys)  # a series, or an array of NumPy
         if isinstance(keys, pa.Array | pa.ChunkedArray):
             single = self._single and not pa.types.is_struct(keys.type)
             return self._of_columns({self.names[0]: keys}) if single else self._of_structs(keys)
         if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
             return self.select(pa.table(keys))
-        if is_of(keys, "pandas."):
+        if is_of(keys, "pandas.") and hasattr(keys, "columns"):
             return self.select(pa.Table.from_pandas(keys, preserve_index=False))
         return self._of_values(keys)
 
@@ -187,19 +198,13 @@ class Keys:
         return key
 
     def _array(self, values: list[Any], name: str) -> pa.Array:
-        type = self.schema.field(name).type
-        if None in values:
+        field = self.schema.field(name)
+        if any(value is None for value in values):
             raise self._null(name)
-        stored = storage_type(type)
-        conversions: tuple[Callable[[], pa.Array], ...] = (
-            lambda: pa.array(values, stored),
-            # Of a type that can be cast: text of dates, numbers and UUIDs, or numbers of another width.
-            lambda: pa.array(values),
-        )
-        for convert in conversions:
-            with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
-                return convert()
-        raise self._type(self.schema.field(name), shorten(repr(values[:3]), 100))
+        try:
+            return exact_array(values, field.type)
+        except (SkipstoneError, pa.ArrowException, TypeError, ValueError, OverflowError):
+            raise self._type(field, shorten(repr(values[:3]), 100)) from None
 
     def _of_columns(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
         table = pa.table(dict(columns))
@@ -219,8 +224,8 @@ class Keys:
                 return pa.chunked_array(
                     [fit(one, pa.schema([field]), self.table).column(0) for one in batches], field.type
                 )
-            return column.cast(field.type)
-        except pa.ArrowException as error:
+            return cast_exactly(column, field.type)
+        except (TypeMismatchError, pa.ArrowException) as error:
             raise self._type(field, str(error)) from error
 
     def _type(self, field: pa.Field, detail: str) -> SkipstoneError:

@@ -11,9 +11,16 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
-from skipstone.errors import DuplicateKeyError, UnknownColumnError, UsageError, did_you_mean
+from skipstone.errors import (
+    DuplicateKeyError,
+    SkipstoneError,
+    UnknownColumnError,
+    UsageError,
+    did_you_mean,
+)
 from skipstone.iceberg.writing.target import NewFile, Target, fit_table
 from skipstone.predicate.tree import Expr, Predicate
+from skipstone.predicate.values import exact_array
 from skipstone.scan.projection import resolve
 from skipstone.table.compare import equal_rows
 from skipstone.table.keys import Keys, repeated
@@ -281,9 +288,9 @@ class Assignments:
             computed = {name: made.column(name) for name in made.column_names}
         for name, value in self.constants.items():
             try:
-                array = pa.array([value], old.schema.field(name).type)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                problem = f"{value!r} is not a {old.schema.field(name).type}: {error}"
+                array = exact_array([value], old.schema.field(name).type)
+            except (SkipstoneError, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                problem = f"{value!r} is not a value of type {old.schema.field(name).type}"
                 raise UsageError(problem, column=name, hint="pass a value of the column's type") from error
             computed = {**computed, name: pa.repeat(array[0], len(old))}
         for name, column in computed.items():

@@ -92,6 +92,8 @@ class Commit:
     properties: Mapping[str, str] = field(default_factory=dict)
     rebased: Rebased | None = None
     index: bool = True
+    record: bool = True
+    """Whether a write with a token is recorded if it changes nothing, so that a repeated one does nothing."""
     job: str = field(default_factory=lambda: secrets.token_hex(10))
     attempts: int = 0
     result: Outcome | None = None
@@ -122,17 +124,25 @@ class Commit:
             return self._report(None)
         self.target = Target.of(table.table, options=table.pinned.storage_options)
         self.layout = table_layout(table.table, {})
-        self.head = table
+        self.head, self.schema = table, table.table.metadata.schema()
         try:
             self._first()
         except BaseException:
             self._discard((*self.change.files, *self._data))
             raise
-        if not self._files and not self._removed:
+        if self._is_done:
             return self._report(None)
         start = time.perf_counter()
         self.work = Producer(
-            table.table, self.target, self._files, self._removed, self._summary(), "main", self._operation
+            table.table,
+            self.target,
+            self._files,
+            self._removed,
+            self._summary(),
+            "main",
+            self._operation,
+            schema=self.schema.schema_id,
+            allow_empty=True,
         )
         before = self.spent["locate"] + self.spent["write"]
         number = publish(self.work, lambda: None, self._rebase)
@@ -140,6 +150,11 @@ class Commit:
         self.spent["commit"] = time.perf_counter() - start - again
         table.refresh()
         return self._report(number, self._index() if number is not None else "")
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self._files and not self._removed and not (self.record and self.token)
 
     # -- attempts ----------------------------------------------------------------------------
 
@@ -167,16 +182,15 @@ class Commit:
         """Prepare an attempt on the current snapshot; return whether nothing is left to do."""
         if self._is_repeated(current):
             return True
-        head = current.metadata.current_snapshot()
+        head, name = current.metadata.current_snapshot(), self.table.name
+        if current.metadata.schema() != self.schema:
+            problem = "schema was changed by another commit"
+            raise ConflictError(problem, path=name, hint="open the table again, and repeat the write")
         if (None if head is None else head.snapshot_id) == self.head.snapshot:
             return False
-        name = self.table.name
         if self.head.snapshot is not None:
             check_ancestor(current, self.head.snapshot, head, name)
         now = self.table.following(current)
-        if now.iceberg_schema != self.head.iceberg_schema:
-            problem = "schema was changed by another commit"
-            raise ConflictError(problem, path=name, hint="open the table again, and repeat the write")
         check_unique(now)
         before = self.located
         self.located = self._timed("locate", lambda: relocate(self.change, self.head, now, before))
@@ -191,7 +205,7 @@ class Commit:
         if self.work is not None:
             self.work.files, self.work.removed = self._files, self._removed
             self.work.properties, self.work.operation = self._summary(), self._operation
-        return not self._files and not self._removed
+        return self._is_done
 
     def _prepare(self) -> None:
         """Write the files of an attempt; data files are written again only if their rows differ."""

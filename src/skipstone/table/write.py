@@ -46,6 +46,7 @@ def put(
     properties: Mapping[str, str] | None = None,
     rebased: Rebased | None = None,
     index: bool = True,
+    record: bool = True,
 ) -> WriteReport:
     """Insert or replace rows, and delete keys, as one snapshot.
 
@@ -60,12 +61,13 @@ def put(
         properties: Properties for the snapshot's summary.
         rebased: Called after concurrent commits, before the next attempt; it can raise ConflictError.
         index: Whether to add new files to the table's index.
+        record: Whether the token is recorded even if nothing changes.
     """
     keys, target = opened(table)
     some = stored(rows, target) if rows is not None else pa.Table.from_batches([], target.schema)
     gone = None if deleted is None else keys.parse(deleted)
     change = Put(name, keys, target, some, gone, compare=compare, new=new)
-    return commit(table, change, token, properties, rebased=rebased, index=index)
+    return commit(table, change, token, properties, rebased=rebased, index=index, record=record)
 
 
 def commit(
@@ -76,11 +78,12 @@ def commit(
     *,
     rebased: Rebased | None = None,
     index: bool = True,
+    record: bool = True,
 ) -> WriteReport:
     """Commit a change."""
     if token is not None and not (isinstance(token, str) and token):
         raise UsageError(f"token must be a non-empty string, got {token!r}", hint="omit it, or pass a string")
-    return Commit(table, change, token, check_properties(properties), rebased, index).run()
+    return Commit(table, change, token, check_properties(properties), rebased, index, record).run()
 
 
 def opened(table: Table) -> tuple[Keys, Target]:

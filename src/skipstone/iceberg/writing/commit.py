@@ -38,6 +38,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AssertCurrentSchemaId,
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 _SNAPSHOT: Callable[..., Snapshot] = Snapshot
 _SET_REF: Callable[..., SetSnapshotRefUpdate] = SetSnapshotRefUpdate
 _ASSERT_REF: Callable[..., AssertRefSnapshotId] = AssertRefSnapshotId
+_ASSERT_SCHEMA: Callable[..., AssertCurrentSchemaId] = AssertCurrentSchemaId
 _ASSERT_PARTITIONS: Callable[..., AssertLastAssignedPartitionId] = AssertLastAssignedPartitionId
 
 
@@ -115,6 +117,10 @@ class Producer:
     """Returns the paths of delete files to drop; called for every attempt."""
     sequence: int | None = None
     """Data sequence number of the new data files; None for that of the snapshot."""
+    schema: int | None = None
+    """Id of the schema that must be the table's; None for any."""
+    allow_empty: bool = False
+    """Whether a snapshot without changes is committed, for its summary."""
     number: int = field(init=False)
     """Snapshot id: the same for every attempt, so that one that landed is recognized."""
     specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
@@ -151,6 +157,7 @@ class Producer:
             summary=self._summary(head, dropped),
             schema_id=metadata.current_schema_id,
         )
+        schema = () if self.schema is None else (_ASSERT_SCHEMA(current_schema_id=self.schema),)
         moved = _SET_REF(ref_name=self.branch, type=SnapshotRefType.BRANCH, snapshot_id=self.number)
         expected = _ASSERT_REF(snapshot_id=parent, ref=self.branch)
         return (AddSnapshotUpdate(snapshot=snapshot), moved), (
@@ -158,6 +165,7 @@ class Producer:
             AssertTableUUID(uuid=metadata.table_uuid),
             # New specs are compared with those of the files before the next attempt.
             _ASSERT_PARTITIONS(last_assigned_partition_id=metadata.last_partition_id),
+            *schema,
         )
 
     def clean(self) -> None:
@@ -174,7 +182,7 @@ class Producer:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not self.files and not self.removed
+        return not self.files and not self.removed and not self.allow_empty
 
     def _added(self) -> list[ManifestFile]:
         ordered = sorted(self.files, key=lambda file: (file.metrics.key.sort_key(), file.path))
@@ -585,7 +593,10 @@ def _try(work: Producer) -> str:
             raise _UnknownOutcomeError(scrub(error)) from error
         if landed:
             return ""
-        if isinstance(error, CommitFailedException):
+        # The number of the snapshot was used by another one, which may have been rolled back.
+        last = getattr(work.table.metadata, "last_sequence_number", -1)  # version 1 has none
+        outrun = last >= updates[0].snapshot.sequence_number
+        if outrun or isinstance(error, CommitFailedException):
             return scrub(error)
         if isinstance(error, ValidationError):
             raise _refusal(error, work.target.name) from error

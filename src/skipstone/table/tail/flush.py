@@ -44,6 +44,7 @@ class Flusher:
                 token=f"{lease.state.id}:{last}",
                 properties=flush_properties(lease, last),
                 rebased=lambda now, _before, _after: self._check(now),
+                record=False,
             )
         lease.record(floor=last)
         return table.refresh().pinned.detached()
