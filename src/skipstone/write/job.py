@@ -111,7 +111,7 @@ class Ingest:
                 )
                 progress = MonotoneProgress(WRITING, self.progress)
                 files = rows.write(survey, output, progress)
-                progress.end()
+                progress.end(len(files))
             check_count(survey.rows, files, self.store.uri)
             clock.lap("write")
             before_publish()
@@ -401,7 +401,7 @@ class MonotoneProgress:
             self._last = step
             self._progress(self._phase, *step)
 
-    def end(self) -> None:
-        """Report the phase as done."""
-        total = max(*self._last, 1)
+    def end(self, least: int = 1) -> None:
+        """Report the phase as done; it had at least so many tasks, if Spark was too fast to be asked."""
+        total = max(*self._last, least)
         self(total, total)

@@ -218,7 +218,7 @@ class TableIngest:
         output = FileOutput(target.store, job, layout, survey.profile, each, target=target)
         progress = MonotoneProgress(WRITING, self.progress)
         files = rows.write(survey, output, progress)
-        progress.end()
+        progress.end(len(files))
         check_count(survey.rows, files, target.name)
         return files
 
