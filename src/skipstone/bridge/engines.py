@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -82,10 +81,13 @@ def to_duckdb(
 
 
 def _duckdb_query(plan: ScanPlan) -> str:
-    """A query of the kept files whose floats DuckDB can't prune by bounds, which leave NaN out."""
+    """A query of the kept files whose floats DuckDB can't prune by bounds, which leave NaN out.
+
+    TRY costs nothing, and bounds of its result are not inferred.
+    """
     guarded, _ = float_columns(plan.schemas.read)
     columns = [
-        f"CASE WHEN isnan({column}) THEN 'nan' ELSE {column} END AS {column}" if name in guarded else column
+        f"TRY({column}) AS {column}" if name in guarded else column
         for name, column in zip(plan.schemas.read.names, map(_quoted, plan.schemas.read.names), strict=True)
     ]
     query = f"SELECT {', '.join(columns)} {_from_files(plan.tasks)}"
@@ -150,14 +152,17 @@ def to_datafusion(
 
 
 def _datafusion_frame(plan: ScanPlan, session: datafusion.SessionContext) -> datafusion.DataFrame:
-    """The kept files with floats that DataFusion can't prune by bounds, which leave NaN out."""
-    from datafusion import col, functions, lit
+    """The kept files with floats that DataFusion can't prune by bounds, which leave NaN out.
+
+    Subtracting zero changes no value, not even -0.0, and bounds of a difference are not inferred.
+    """
+    from datafusion import col, lit
 
     def guarded(field: pa.Field) -> datafusion.Expr:
         column = col(_quoted(field.name))
         if not pa.types.is_floating(field.type):
             return column
-        return functions.nanvl(column, lit(pa.scalar(math.nan, field.type))).alias(field.name)
+        return (column - lit(pa.scalar(0.0, field.type))).alias(field.name)
 
     frame = session.read_parquet(_linked(plan.tasks)).select(*map(guarded, plan.schemas.read))
     tested = _tested(plan)
