@@ -75,7 +75,7 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,
         batch_size: int | None = None,
         **_: Any,
-    ) -> ds.Scanner:
+    ) -> LakeScanner | ds.Scanner:
         """Return a scanner of the rows for which ``filter`` is TRUE by the rules of SQL."""
         plan = self._plan(columns, filter, batch_size, engine=True)
         # DataFusion asks for a scanner to see its schema, then for fragments.
@@ -195,7 +195,7 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def _scanner(
         self, columns: Columns, filter: pc.Expression | None, batch_size: int | None, *, engine: bool
-    ) -> ds.Scanner:
+    ) -> LakeScanner | ds.Scanner:
         return _scanner_of(self._plan(columns, filter, batch_size, engine=engine), columns)
 
 
@@ -224,7 +224,7 @@ class LakeFragment:
         filter: pc.Expression | None = None,
         batch_size: int | None = None,
         **_: Any,
-    ) -> ds.Scanner:
+    ) -> LakeScanner | ds.Scanner:
         """Return a scanner of the rows of these files for which ``filter`` is TRUE."""
         if schema is not None and not schema.equals(self.dataset.schema):
             return self.dataset.replace_schema(schema).scanner()
@@ -250,6 +250,38 @@ class LakeFragment:
         return int(self.scanner(**options).count_rows())
 
 
+@dataclass(frozen=True, eq=False)
+class LakeScanner:
+    """The rows of a plan as engines ask a pyarrow scanner for them, without the time that one needs to start."""
+
+    plan: ScanPlan
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self.plan.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows in batches."""
+        return execute(self.plan).to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream."""
+        return execute(self.plan).to_reader()
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as a table."""
+        return execute(self.plan).to_arrow()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(ds.Scanner.from_batches(self.to_reader()), name)
+
+
 def _are_same(a: pc.Expression | None, b: pc.Expression | None) -> bool:
     return a is b or (a is not None and b is not None and a.equals(b))
 
@@ -262,9 +294,10 @@ def _names(columns: Columns, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name in used]
 
 
-def _scanner_of(plan: ScanPlan, columns: Columns) -> ds.Scanner:
-    computed = dict(columns) if isinstance(columns, Mapping) else None
-    return ds.Scanner.from_batches(execute(plan).to_reader(), columns=computed)
+def _scanner_of(plan: ScanPlan, columns: Columns) -> LakeScanner | ds.Scanner:
+    if isinstance(columns, Mapping):
+        return ds.Scanner.from_batches(execute(plan).to_reader(), columns=dict(columns))
+    return LakeScanner(plan)
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
