@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.bridge import routes
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.scan import Scan
 from tests.support.samples import sample
@@ -185,6 +186,19 @@ def test_duckdb(lake: sk.Lake, flat: sk.Lake, rows: pa.Table) -> None:
     connection.execute("CREATE OR REPLACE VIEW kept AS FROM rows WHERE f > 1.5 OR f IS NULL OR id < 900")
     count = "SELECT count(*) AS n, count(f) AS f, max(f) AS high FROM {}"
     assert canonical(ask(count.format("condition"))) == canonical(ask(count.format("kept")))
+
+
+def test_duckdb_reads_each_query_s_files_by_itself(
+    flat: sk.Lake, rows: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_SMALL", -(2**40))
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+    flat.to_duckdb(connection, "lake")
+    connection.register("rows", rows.drop_columns("st"))
+    before = flat.io
+    agree(lambda query: connection.sql(query).to_arrow_table(), ["lake"])
+    assert (flat.io - before).bytes < 10_000, "only footers"
 
 
 def test_duckdb_finds_a_dataset_by_its_variable(lake: sk.Lake, rows: pa.Table) -> None:

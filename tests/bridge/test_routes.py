@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,49 @@ def test_without_a_condition_each_question_is_planned(lake: sk.Lake, engine: str
     before = lake.io
     assert ASK[engine](lake) == [*range(ROWS)]
     assert (lake.io - before).bytes > 0
+
+
+def test_duckdb_takes_the_route_of_each_query(lake: sk.Lake) -> None:
+    connection = duckdb.connect()
+    lake.to_duckdb(connection, "lake")
+
+    def read(where: str) -> tuple[list[int], int]:
+        lake.scan(where).plan()
+        before = lake.io
+        rows = connection.sql(f"SELECT id FROM lake WHERE {where} ORDER BY id").fetchall()
+        return [row[0] for row in rows], (lake.io - before).bytes
+
+    assert read("id >= 250") == ([*range(250, ROWS)], 0)
+    found, of_pages = read("id BETWEEN 700 AND 759")
+    assert found == [*range(700, 760)]
+    assert of_pages > 0
+    connection.sql("SELECT count(*) FROM lake").fetchall()
+    Path(lake.files[0].path).write_bytes(Path(lake.files[1].path).read_bytes())
+    with pytest.raises(Exception, match=r"part-0.parquet: file has changed"):
+        connection.sql("SELECT s FROM lake").fetchall()
+
+
+def test_types_that_duckdb_passes_as_others_are_read_as_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_SMALL", -(2**40))
+    keys = pa.array([bytes([number]) * 16 for number in range(4)], pa.uuid())
+    times = pa.array([number * 1_000_000_007 for number in range(4)], pa.time64("ns"))
+    texts = pa.array(["a", "b", "a", None]).dictionary_encode()
+    wide, days = pa.array(["a", "ü", "", None], pa.large_string()), pa.array([date(2026, 1, 1)] * 4)
+    columns = {"id": range(4), "u": keys, "t": times, "k": texts, "w": wide, "d": days}
+    lake = write(tmp_path, lambda _: pa.table(columns))
+    connection = duckdb.connect()
+    for name, route in {"own": "auto", "slices": "slices"}.items():
+        lake.to_duckdb(connection, name, route=route)
+    lake.scan().plan()
+    for column in columns:
+        query = f"SELECT {column}, typeof({column}) FROM {{}} ORDER BY ALL"
+        before = lake.io
+        own = connection.sql(query.format("own")).fetchall()
+        assert ((lake.io - before).bytes == 0) == (column not in {"u", "k"}), column
+        assert own == connection.sql(query.format("slices")).fetchall()
+        assert len(own) == 4 * FILES
 
 
 def test_lists_of_values_arrive_from_sql_engines(lake: sk.Lake) -> None:

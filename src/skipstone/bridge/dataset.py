@@ -252,7 +252,7 @@ class LakeFragment:
 
 @dataclass(frozen=True, eq=False)
 class LakeScanner:
-    """The rows of a plan as engines ask a pyarrow scanner for them, without the time that one needs to start."""
+    """The rows of a plan, with the methods of a pyarrow scanner, which takes longer to start."""
 
     plan: ScanPlan
 

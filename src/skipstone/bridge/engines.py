@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from skipstone.bridge.dataset import LakeDataset
+from skipstone.bridge.dataset import Columns, LakeDataset, LakeScanner
 from skipstone.bridge.routes import ENGINES, choose, file_schema, float_columns, type_obstacle
 from skipstone.core.domain.keys import is_text
 from skipstone.errors import NotExpressibleError, UsageError, require
@@ -75,9 +78,54 @@ def to_duckdb(
         hint = "pass duckdb.connect(), or omit it for the default connection"
         raise UsageError(f"{type(connection).__name__} is not a DuckDB connection", hint=hint)
     plan = _registered_plan(lake, where, "duckdb", route, _duckdb_obstacle)
-    found = LakeDataset(lake, _predicate(where)) if plan is None else chosen.sql(_duckdb_query(plan))
+    dataset = LakeDataset if route == "slices" else DuckDBDataset
+    found = dataset(lake, _predicate(where)) if plan is None else chosen.sql(_duckdb_query(plan))
     chosen.register(name, found)
     return chosen.table(_quoted(name))
+
+
+class DuckDBDataset(LakeDataset):
+    """A lake that answers DuckDB by page slices, or by DuckDB's own reader in another database."""
+
+    def scanner(
+        self, columns: Columns = None, filter: pc.Expression | None = None, *args: Any, **options: Any
+    ) -> LakeScanner | ds.Scanner:
+        """Return a scanner of the rows for which ``filter`` is TRUE by the rules of SQL."""
+        found = super().scanner(columns, filter, *args, **options)
+        if not isinstance(found, LakeScanner):
+            return found
+        plan = found.plan
+        use = choose(plan, "duckdb", "auto", partial(_duckdb_obstacle, plan))
+        if use.route == "slices" or not plan.schema.names:
+            return found
+        self._lake.access.check_unchanged([task.entry for task in plan.tasks])
+        names = ", ".join(map(_quoted, plan.schema.names))
+        rows = _duckdb(os.getpid()).cursor().sql(_duckdb_query(plan)).project(names).to_arrow_reader()
+        # DuckDB passes some types as others, such as UUID as text.
+        if any(
+            _passed(given) != _passed(type)
+            for given, type in zip(rows.schema.types, plan.schema.types, strict=True)
+        ):
+            return found
+        return ds.Scanner.from_batches(rows.cast(plan.schema))
+
+
+@cache
+def _duckdb(_process: int) -> duckdb.DuckDBPyConnection:
+    """A database that reads files for other connections of this process."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _passed(type: pa.DataType) -> pa.DataType:
+    """A type as DuckDB passes it in UTC."""
+    if pa.types.is_timestamp(type) and type.tz is not None:
+        return pa.timestamp(type.unit, "UTC")
+    wide = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return wide.get(type, type)
 
 
 def _duckdb_query(plan: ScanPlan) -> str:

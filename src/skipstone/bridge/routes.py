@@ -26,7 +26,8 @@ ENGINES: Final = {"duckdb": "DuckDB", "datafusion": "DataFusion", "polars": "Pol
 
 # Bytes that an engine's reader decodes while page slices bring one byte to the engine, roughly.
 _READER_FASTER: Final = 2.0
-# Bytes that it decodes in the time that a scan of few pages takes anyway.
+# Bytes that it decodes in the time that a scan of few pages takes anyway, or in which DuckDB starts another
+# query, whose rows a dataset passes on.
 _SMALL: Final = 4 * 1024 * 1024
 _UNITS: Final = "row groups"
 _PATTERNS: Final = frozenset("*?[]{}\\")
@@ -38,12 +39,14 @@ def choose(
     """Choose the route of a plan; the engine's own obstacle is looked for if there is no other."""
     name = ENGINES[engine]
     handover.check_route(route, get_args(EngineRoute))
-    obstacle = None if route == "slices" else files_obstacle(plan, name) or own_obstacle()
-    if route == "reader" and obstacle is not None:
-        raise handover.refuse_reader(name, obstacle)
     sizes, _ = weights(plan)
     amount, total = float(sizes.sum()), float((sizes * _extents(plan)).sum())
-    most = handover.keeps_most(amount + _SMALL / _READER_FASTER, total, _READER_FASTER)
+    start = _SMALL if engine == "duckdb" else -_SMALL
+    most = handover.keeps_most(amount, total + start, _READER_FASTER)
+    considered = route == "reader" or (route == "auto" and most)
+    obstacle = (files_obstacle(plan, name) or own_obstacle()) if considered else None
+    if route == "reader" and obstacle is not None:
+        raise handover.refuse_reader(name, obstacle)
     if route == "reader" or (route == "auto" and obstacle is None and most and plan.limit is None):
         why = handover.REQUESTED if route == "reader" else handover.reader_reason(amount, total, _UNITS)
         return EngineUse(engine, "reader", why, len(plan.tasks), int(amount))
@@ -53,6 +56,8 @@ def choose(
         why = "only the first rows are read"
     elif obstacle is not None and most:
         why = handover.no_reader(name, obstacle)
+    elif handover.keeps_most(amount, total, _READER_FASTER):
+        why = handover.small_reason(plan, amount, "another query")
     else:
         why = handover.slices_reason(amount, total, _UNITS)
     return EngineUse(engine, "slices", why, len(plan.tasks), int(amount))

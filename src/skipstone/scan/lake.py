@@ -399,8 +399,8 @@ class Lake(PublicNames):
             name: Name of the view.
             where: A condition for all rows of the view.
             route: ``"slices"`` answers each query with page slices; ``"reader"`` makes a view of the kept
-                files, which DuckDB reads by itself; ``"auto"`` chooses by the share of the kept files' bytes
-                that ``where`` leaves, and is ``"slices"`` without it.
+                files, which DuckDB reads by itself; ``"auto"`` is the reader if ``where`` leaves most of the
+                kept files' bytes, and otherwise chooses for each query, whose rows pass through Arrow.
 
         Examples:
             >>> import duckdb
@@ -427,7 +427,9 @@ class Lake(PublicNames):
             context: The session; by default a new one.
             name: Name of the table.
             where: A condition for all rows of the table.
-            route: As for [to_duckdb][skipstone.Lake.to_duckdb].
+            route: ``"slices"`` answers each query with page slices; ``"reader"`` makes a view of the kept
+                files, which DataFusion reads by itself; ``"auto"`` is the reader if ``where`` leaves most of
+                the kept files' bytes, and is ``"slices"`` without it.
 
         Examples:
             >>> import skipstone as sk
