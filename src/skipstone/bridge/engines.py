@@ -99,15 +99,22 @@ class DuckDBDataset(LakeDataset):
         if use.route == "slices" or not plan.schema.names:
             return found
         self._lake.access.check_unchanged([task.entry for task in plan.tasks])
-        names = ", ".join(map(_quoted, plan.schema.names))
-        rows = _duckdb(os.getpid()).cursor().sql(_duckdb_query(plan)).project(names).to_arrow_reader()
+        return DuckDBScanner(plan)
+
+
+class DuckDBScanner(LakeScanner):
+    """The rows of a plan, as DuckDB reads them in another database."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream. Threads of a pyarrow scanner could crash a process that ends."""
+        types, names = self.plan.schema.types, ", ".join(map(_quoted, self.plan.schema.names))
+        query = _duckdb(os.getpid()).cursor().sql(_duckdb_query(self.plan))
+        rows = query.project(names).to_arrow_reader()
         # DuckDB passes some types as others, such as UUID as text.
-        if any(
-            _passed(given) != _passed(type)
-            for given, type in zip(rows.schema.types, plan.schema.types, strict=True)
-        ):
-            return found
-        return ds.Scanner.from_batches(rows.cast(plan.schema))
+        same = all(
+            _passed(given) == _passed(type) for given, type in zip(rows.schema.types, types, strict=True)
+        )
+        return rows.cast(self.plan.schema) if same else super().to_reader()
 
 
 @cache
@@ -151,6 +158,9 @@ def _from_files(tasks: tuple[Task, ...]) -> str:
 def _duckdb_obstacle(plan: ScanPlan) -> str | None:
     import duckdb
 
+    names = [name.lower() for name in plan.schemas.read.names]
+    if "" in names or len({*names}) < len(names):
+        return "DuckDB gives other names to columns that have none or differ only in case"
     inside = float_columns(plan.schemas.read)[1]
     if inside is not None:
         return f"DuckDB's pruning loses NaN inside column {inside}"
@@ -309,7 +319,7 @@ def _resolved(
 
     where = conjunction([from_polars(one) for one in filters]) if filters else None
     plan = lake.scan(where, columns, limit=None if filters else limit).plan()
-    if plan.tasks and choose(plan, "polars", route, partial(_polars_obstacle, plan)).route == "reader":
+    if choose(plan, "polars", route, partial(_polars_obstacle, plan)).route == "reader":
         lake.access.check_unchanged([task.entry for task in plan.tasks])
         paths, sound = [task.path for task in plan.tasks], _are_comparisons(plan.predicate)
         frame = pl.scan_parquet(paths, glob=False, hive_partitioning=False, use_statistics=sound)

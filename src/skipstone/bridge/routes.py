@@ -39,6 +39,8 @@ def choose(
     """Choose the route of a plan; the engine's own obstacle is looked for if there is no other."""
     name = ENGINES[engine]
     handover.check_route(route, get_args(EngineRoute))
+    if not plan.tasks:
+        return EngineUse(engine, "slices", handover.NOTHING, 0, 0)
     sizes, _ = weights(plan)
     amount, total = float(sizes.sum()), float((sizes * _extents(plan)).sum())
     start = _SMALL if engine == "duckdb" else -_SMALL
@@ -86,8 +88,6 @@ def files_obstacle(plan: ScanPlan, engine: str) -> str | None:
     for path in (*plan.projection.paths, *tested):
         if path[0] in outside:
             return f"values of {path[0]} are in the names of directories"
-    if not plan.tasks:
-        return "no file is left"
     if any(_PATTERNS.intersection(task.path) for task in plan.tasks):
         return f"{engine} would read a file name as a glob pattern"
     layouts = plan.files.layouts([task.entry for task in plan.tasks])

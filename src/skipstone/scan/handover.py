@@ -14,6 +14,7 @@ from skipstone.report.units import plural, size
 from skipstone.scan.plan import ScanPlan
 
 REQUESTED = "requested"
+NOTHING = "nothing is left to read"
 
 
 def is_table(files: Files) -> bool:
@@ -66,7 +67,7 @@ def no_reader(engine: str, obstacle: str) -> str:
 def small_reason(plan: ScanPlan, amount: float, than: str) -> str:
     """Why a few bytes are read without further ado."""
     if not plan.tasks:
-        return "nothing is left to read"
+        return NOTHING
     return f"reading {size(int(amount))} from {plural(len(plan.tasks), 'file')} is faster than {than}"
 
 
