@@ -59,7 +59,7 @@ def choose(
     elif obstacle is not None and most:
         why = handover.no_reader(name, obstacle)
     elif handover.keeps_most(amount, total, _READER_FASTER):
-        why = handover.small_reason(plan, amount, "another query")
+        why = handover.small_reason(plan, amount, f"a second query in {name}")
     else:
         why = handover.slices_reason(amount, total, _UNITS)
     return EngineUse(engine, "slices", why, len(plan.tasks), int(amount))
