@@ -147,8 +147,8 @@ def aggregates(folder: Path, table: pa.Table) -> None:
 
 
 def spark(folder: Path, table: pa.Table) -> None:
-    """Ingest rows in no order through Spark, and look some of them up from there."""
-    head("Spark: rows in no order become a lake that skips")
+    """Ingest unsorted rows through Spark, and look some of them up from there."""
+    head("Spark: unsorted rows become a lake that skips")
     try:
         session = sk.spark()
     except sk.SkipstoneError as error:
@@ -196,10 +196,10 @@ def iceberg(warehouse: Path, table: pa.Table, session: Any) -> None:
     sk.ingest(table.slice(0, 0), shop, mode="overwrite", where="country = 'DE'", session=session)
     gone = shop.scan(snapshot=before).count() - shop.scan().count()
     germans = pc.sum(pc.equal(table["country"], "DE")).as_py()
-    print(f"{plural(gone, 'row')} of country DE were replaced by none; the snapshot before still has them")
+    print(f"{plural(gone, 'row')} of country DE were removed; the previous snapshot still has them")
     if gone != germans or shop.scan("country = 'DE'").count():
         raise SystemExit("the overwrite took other rows")
-    print("as many as there were ✓\n")
+    print("no other rows were removed ✓\n")
 
 
 def local(folder: Path, table: pa.Table) -> None:
