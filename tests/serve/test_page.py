@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +12,7 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Error, Locator, Page, expect
 
 import skipstone as sk
 from skipstone.report.units import percent, share, size
@@ -336,6 +337,22 @@ def test_light_dark_and_narrow(browser: Browser, running: Running) -> None:
 
 
 # -- tokens and hostile names --------------------------------------------------------------------
+
+
+def test_a_late_refusal_does_not_ask_for_a_token_again(browser: Browser, running: Running) -> None:
+    with tab(browser, running, token=None, refused=[401]) as one:
+        held: list[Any] = []
+        one.page.route("**/api/tables", lambda request: held.append(request))
+        page = one.open()
+        login = page.locator("#login")
+        expect(login).to_be_visible()
+        page.keyboard.press("Escape")
+        while not held:
+            page.wait_for_timeout(20)
+        with suppress(Error):  # the page no longer waits for it
+            held[0].fulfill(status=401, json={"error": {"message": "token is missing"}})
+        page.wait_for_timeout(200)
+        expect(login).not_to_be_visible()
 
 
 def test_tokens(browser: Browser, running: Running) -> None:

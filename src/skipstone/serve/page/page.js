@@ -35,6 +35,7 @@ export async function ask(path, body, signal) {
     throw new Problem("server does not respond", 0);
   }
   const document = await answer.json().catch(() => null);
+  signal?.throwIfAborted();
   if (answer.ok && document) return document;
   if (answer.status === 401) login(token ? document?.error?.message : "");
   throw new Problem(document?.error?.message ?? `server answered with status ${answer.status}`, answer.status);
@@ -63,6 +64,7 @@ async function newest(kind, place, work, failed) {
     if (!mine.signal.aborted) settle();
   } catch (error) {
     if (error.name === "AbortError" || mine.signal.aborted) return;
+    mine.abort(); // the other questions of this work, whose late refusals would ask for a token again
     if (!(error instanceof Problem)) console.error(error);
     settle();
     failed(error);
