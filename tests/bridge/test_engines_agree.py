@@ -198,7 +198,7 @@ def test_duckdb_reads_each_query_s_files_by_itself(
     connection.register("rows", rows.drop_columns("st"))
     before = flat.io
     agree(lambda query: connection.sql(query).to_arrow_table(), ["lake"])
-    assert (flat.io - before).bytes < 10_000, "only footers"
+    assert (flat.io - before).bytes < 1_000 * sample("bridges"), "only metadata"
 
 
 def test_duckdb_finds_a_dataset_by_its_variable(lake: sk.Lake, rows: pa.Table) -> None:
