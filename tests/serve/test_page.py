@@ -343,12 +343,11 @@ def test_a_late_refusal_does_not_ask_for_a_token_again(browser: Browser, running
     with tab(browser, running, token=None, refused=[401]) as one:
         held: list[Any] = []
         one.page.route("**/api/tables", lambda request: held.append(request))
-        page = one.open()
+        with one.page.expect_request("**/api/tables"):
+            page = one.open()
         login = page.locator("#login")
         expect(login).to_be_visible()
         page.keyboard.press("Escape")
-        while not held:
-            page.wait_for_timeout(20)
         with suppress(Error):  # the page no longer waits for it
             held[0].fulfill(status=401, json={"error": {"message": "token is missing"}})
         page.wait_for_timeout(200)
