@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table as IcebergTable
 
 from skipstone.errors import UsageError
 from skipstone.iceberg.catalogs import (
+    all_namespaces,
     catalog_errors,
     load_table,
     open_catalog,
@@ -84,16 +83,9 @@ class Catalog(PublicNames):
     def tables(self, namespace: str | None = None) -> list[str]:
         """Return the names of all tables, or of those in one namespace, sorted."""
         with catalog_errors(self.iceberg, namespace or ""):
-            names = [namespace] if namespace is not None else self._namespaces(())
+            names = [namespace] if namespace is not None else all_namespaces(self.iceberg)
             found = [table for name in names for table in self.iceberg.list_tables(name)]
         return sorted(".".join(table) for table in found)
-
-    def _namespaces(self, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for name in self.iceberg.list_namespaces(above):
-            yield name
-            # Some catalogs have no namespaces inside others, and say so by refusing to look.
-            with suppress(NoSuchNamespaceError):
-                yield from self._namespaces(name)
 
     def create_table(
         self,

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.table.update import SetLocationUpdate
 
 import skipstone as sk
 from skipstone.errors import UsageError
@@ -286,6 +290,144 @@ def test_a_location_with_another_table(tmp_path: Path) -> None:
     assert Path(*left).exists()
     assert inner.refresh().scan().count() == 5
     assert table.remove_orphans(location=f"{home(table)}/metadata", **NOW).deleted == 1
+
+
+class CountingCatalog(SqlCatalog):
+    """A catalog that counts its calls, and can refuse some of them."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__("skipstone", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
+        self.loads: list[str] = []
+        self.refused: set[str] = set()
+
+    def load_table(self, identifier: Any) -> Any:
+        self.loads.append(".".join(identifier) if isinstance(identifier, tuple) else identifier)
+        if self.loads[-1] in self.refused:
+            raise ForbiddenError(f"not allowed to load {self.loads[-1]}")
+        return super().load_table(identifier)
+
+    def list_namespaces(self, namespace: Any = ()) -> Any:
+        if "list" in self.refused:
+            raise ForbiddenError("not allowed to list namespaces")
+        return super().list_namespaces(namespace)
+
+
+def make_old(root: Path) -> None:
+    """Let all files be old."""
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (OLD, OLD))
+
+
+OTHERS = {
+    "its data path": {"properties": {"write.data.path": "{home}/shared"}},
+    "its storage for objects": {"properties": {"write.object-storage.path": "{home}/objects"}},
+    "its location": {"location": "{home}/inner", "properties": {"write.metadata.path": "{root}/elsewhere"}},
+    "the same location": {"location": "{home}", "properties": {"write.metadata.path": "{root}/elsewhere"}},
+    "its metadata path": {"location": "{root}/is", "properties": {"write.metadata.path": "{home}/metadata"}},
+}
+
+
+@pytest.mark.parametrize("where", OTHERS)
+def test_files_of_other_tables_stay(tmp_path: Path, where: str) -> None:
+    table = make(tmp_path)
+    name = "db.inner.deep.other" if where == "the same location" else "db.other"
+    places = {"home": table.metadata.location, "root": f"file://{tmp_path}"}
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: placed(one) for name, one in value.items()}
+        return value.format(**places)
+
+    catalog = sk.catalog(tmp_path / "warehouse")
+    other = catalog.create_table(name, SCHEMA, **placed(OTHERS[where]))
+    other.table.append(rows(0, 5))
+    other.refresh().table.append(rows(5, 9))
+    left = leave(home(table), "data/left.parquet")
+    # Its own leftovers are not this table's to delete.
+    expected = {"its metadata path": 7, "the same location": 2, "its storage for objects": 1}.get(where, 3)
+    if where in ("its data path", "its location"):
+        leave(Path(plain(other.refresh().files[0].path)).parent, "also left.parquet")
+    elif where == "its storage for objects":
+        # Where other engines would write.
+        leave(home(table), "objects/01/02/new.parquet")
+    before = on_disk(table)
+    make_old(tmp_path)
+    report = table.remove_orphans()
+    assert paths(report.files) == left
+    assert on_disk(table) == before - left
+    assert (report.deleted, report.others, report.unchecked) == (1, expected, ())
+    assert "other tables of the catalog" in str(report)
+    assert catalog.open(name).scan().to_arrow().num_rows == 9
+
+
+def test_files_that_another_table_has_adopted_stay(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    raw = home(table) / "raw.parquet"
+    pq.write_table(rows(0, 7), raw)
+    catalog = sk.catalog(tmp_path / "warehouse")
+    adopting = catalog.create_table("db.adopting", SCHEMA)
+    adopting.table.add_files([str(raw)])
+    moved = catalog.create_table("db.moved", SCHEMA, location=f"{table.metadata.location}/was")
+    moved.table.append(rows(0, 3))
+    with moved.refresh().table.transaction() as change:
+        change._apply((SetLocationUpdate(location=f"file://{tmp_path}/is"),))
+    current = plain(catalog.open("db.moved").table.metadata_location)
+    assert current.startswith(f"{tmp_path}/is")
+    # Only its manifest lists and its log tell that it was here.
+    for path in (home(table) / "was" / "metadata").glob("*.json"):
+        path.unlink()
+    left = leave(home(table), "data/left.parquet")
+    make_old(tmp_path)
+    report = table.remove_orphans()
+    assert paths(report.files) == left
+    assert catalog.open("db.adopting").scan().count() == 7
+    assert catalog.open("db.moved").scan().count() == 3
+
+
+def test_only_tables_that_can_have_files_there_are_read(tmp_path: Path) -> None:
+    catalog = CountingCatalog(tmp_path)
+    tables = [sk.catalog(catalog).create_table(f"db.t{n}", SCHEMA) for n in range(4)]
+    for one in tables:
+        one.table.append(rows(0, 5))
+    table = tables[0].refresh()
+    # Nobody else's manifests are needed, or there.
+    for one in tables[1:]:
+        for manifest in home(one).glob("metadata/*.avro"):
+            manifest.unlink()
+    catalog.loads.clear()
+    assert table.remove_orphans(**NOW).files == ()
+    assert {*catalog.loads} <= {"db.t0"}
+    leave(home(table), "data/left.parquet")
+    report = table.remove_orphans(**NOW)
+    assert (report.deleted, report.others, report.unchecked) == (1, 0, ())
+    assert sorted({*catalog.loads}) == [f"db.t{n}" for n in range(4)]
+
+
+def test_tables_that_cannot_be_compared(tmp_path: Path) -> None:
+    catalog = CountingCatalog(tmp_path)
+    table, secret, broken = (
+        sk.catalog(catalog).create_table(f"db.{name}", SCHEMA) for name in ("t", "secret", "broken")
+    )
+    left = leave(home(table), "data/left.parquet")
+    for refused, message in (
+        ("db.secret", r"db\.t: other tables .* compared: db\.secret: not allowed to load db\.secret"),
+        ("list", r"db\.t: other tables .* compared: catalog can't be listed: not allowed to list namespaces"),
+    ):
+        catalog.refused = {refused}
+        with pytest.raises(UsageError, match=rf"{message}.*force=True"):
+            table.remove_orphans(**NOW)
+        assert Path(*left).exists()
+        plan = table.remove_orphans(dry_run=True)
+        assert (paths(plan.files), len(plan.unchecked)) == (left, 1)
+        assert "not allowed" in str(plan)
+    catalog.refused = set()
+    Path(plain(broken.table.metadata_location)).unlink()
+    with pytest.raises(UsageError, match=r"compared: db\.broken: .*force=True"):
+        table.remove_orphans(**NOW)
+    report = table.remove_orphans(force=True, **NOW)
+    assert (paths(report.files), report.deleted, len(report.unchecked)) == (left, 1, 1)
+    assert secret.scan().count() == 0
 
 
 def test_a_table_whose_files_are_shared(tmp_path: Path) -> None:

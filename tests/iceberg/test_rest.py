@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -33,8 +33,8 @@ class Server(ThreadingHTTPServer):
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def answer(self, path: str) -> tuple[int, Any]:
-        """The status and the body for a GET."""
+    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
+        """The status and the body for a GET; parents are ignored, and tables come in pages."""
         self.asked.append(path)
         match path.strip("/").split("/"):
             case ["v1", "config"]:
@@ -42,7 +42,10 @@ class Server(ThreadingHTTPServer):
             case ["v1", "namespaces"]:
                 return 200, {"namespaces": [["db"]]}
             case ["v1", "namespaces", "db", "tables"]:
-                return 200, {"identifiers": [{"namespace": ["db"], "name": name} for name in self.tables]}
+                page = int(query.get("pageToken", ["0"])[0])
+                names = [{"namespace": ["db"], "name": name} for name in [*self.tables][page : page + 1]]
+                more = {"next-page-token": str(page + 1)} if page + 1 < len(self.tables) else {}
+                return 200, {"identifiers": names, **more}
             case ["v1", "namespaces", "db", "tables", name] if name in self.tables:
                 return 200, self.table(self.tables[name])
             case ["v1", "namespaces", "db", "tables", "broken"]:
@@ -66,7 +69,8 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        status, body = self.server.answer(urlsplit(self.path).path)
+        url = urlsplit(self.path)
+        status, body = self.server.answer(url.path, parse_qs(url.query))
         text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -129,6 +133,23 @@ def test_a_refresh_asks_the_server_again(server: Server, maker: Maker) -> None:
     assert lake.scan().count() == before + 1
     assert len(server.asked) > asked
     assert lake.scan(snapshot=lake.snapshots()[0].id).count() == 20
+
+
+def test_other_tables_of_a_service_are_compared(maker: Maker, tmp_path: Path) -> None:
+    left = tmp_path / "data" / "left.parquet"
+    left.write_bytes(b"left over")
+    others = {name: Maker(tmp_path / name, [("id", "long")]) for name in ("_a", "_b")}
+    for one in others.values():
+        one.append([{"id": 1}])
+    now: dict[str, Any] = {"older_than": "0s", "allow_recent": True}
+    with serving({"events": maker, **others}) as server:
+        catalog = sk.catalog({"type": "rest", "uri": server.uri})
+        assert catalog.tables() == ["db._a", "db._b", "db.events"]
+        server.asked.clear()
+        assert catalog.open("db.events").remove_orphans(dry_run=True, **now).unchecked == ()
+        assert {f"/v1/namespaces/db/tables/{name}" for name in server.tables} <= {*server.asked}
+        assert str(left) in catalog.open("db.events").remove_orphans(**now).files
+    assert not left.exists()
 
 
 def test_settings_that_the_server_hands_out_reach_the_store(server: Server) -> None:

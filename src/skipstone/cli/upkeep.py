@@ -110,6 +110,14 @@ def orphans(
             "--allow-recent", help="Accept an age of less than a day; safe only while nothing writes."
         ),
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Delete even though other tables of the catalog can't be compared; safe only if none has "
+            "files in the location.",
+        ),
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     format: FormatOption = Format.TEXT,
@@ -126,10 +134,18 @@ def orphans(
                 location=location,
                 prefix_mismatch=prefix_mismatch.value,
                 allow_recent=allow_recent,
+                force=force,
                 dry_run=dry,
             )
 
-        _run(run, dry_run=dry_run, yes=yes, format=format, ask=_ask_to_delete)
+        def ask(plan: Any) -> str:
+            if plan.unchecked and not force:
+                from skipstone.compact.orphans import unchecked_error
+
+                raise unchecked_error(plan.table, plan.unchecked)
+            return _ask_to_delete(plan)
+
+        _run(run, dry_run=dry_run, yes=yes, format=format, ask=ask)
 
 
 def _ask_to_delete(plan: Any) -> str:

@@ -2,15 +2,16 @@
 
 The location is listed before the metadata is loaded, so that a file whose commit ends in between is
 referenced. Files of a writer that has not committed yet look like orphans; only their age tells, so young
-files stay.
+files stay. Files of other tables of the catalog can be in the location as well: those stay, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +21,21 @@ from skipstone.compact.reach import all_files
 from skipstone.compact.removal import (
     DeletedFiles,
     TableDirectories,
+    are_shared,
     canonical,
     check_collectable,
     check_current,
     moment,
+    named_directories,
     prefixes,
     spell,
 )
 from skipstone.core.evidence import Array
+from skipstone.engine.jobs import gather
 from skipstone.errors import MissingFileError, UsageError
-from skipstone.iceberg.catalogs import METADATA_FILES
+from skipstone.iceberg.catalogs import METADATA_FILES, all_namespaces, reason
+from skipstone.iceberg.metadata import tolerant
+from skipstone.iceberg.table import TableSnapshot
 from skipstone.lake.records import modified
 from skipstone.report import Reported
 from skipstone.store.absolute import store_at
@@ -37,8 +43,10 @@ from skipstone.store.local import LocalStore
 from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table.metadata import TableMetadata
+
     from skipstone.compact.removal import Age
-    from skipstone.iceberg.table import TableSnapshot
     from skipstone.scan.table import Table
 
 PrefixMismatch: TypeAlias = Literal["error", "ignore"]
@@ -46,6 +54,7 @@ PrefixMismatch: TypeAlias = Literal["error", "ignore"]
 _AGE: Final = timedelta(days=3)
 _LEAST_AGE: Final = timedelta(days=1)
 _SHOWN: Final = 3
+_LOADED_AT_ONCE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,10 @@ class OrphansReport(Reported):
     """Files that were deleted; 0 in a dry run."""
     mismatched: tuple[str, ...] = ()
     """Files that the metadata names with another scheme or authority; they stay."""
+    others: int = 0
+    """Files of other tables of the catalog; they stay."""
+    unchecked: tuple[str, ...] = ()
+    """Why other tables could not be compared; with such reasons only ``force`` deletes files."""
     failures: tuple[str, ...] = ()
     """Errors of files that could not be deleted."""
 
@@ -97,6 +110,7 @@ def remove_orphans(
     location: str | None = None,
     prefix_mismatch: PrefixMismatch = "error",
     allow_recent: bool = False,
+    force: bool = False,
     dry_run: bool = False,
 ) -> OrphansReport:
     """Delete unreferenced files; ``Table.remove_orphans`` documents the options."""
@@ -117,7 +131,7 @@ def remove_orphans(
     table.refresh()
     now = table.pinned
     check_collectable(now.metadata, table.name)
-    references = _References.of(now, table)
+    references = _References.of(now)
     listing.check_alone(references)
     found = references.listed(listing)
     orphans = ~found
@@ -126,7 +140,14 @@ def remove_orphans(
     mismatched = references.mismatched(listing.spelled.take(pa.array(candidates)))
     if mismatched.any() and prefix_mismatch == "error":
         raise _mismatch_error(table.name, [listing.paths[at] for at in candidates[mismatched].tolist()])
-    doomed = candidates[~mismatched].tolist()
+    unreferenced = candidates[~mismatched]
+    theirs = np.zeros(len(unreferenced), dtype=bool)
+    unchecked: tuple[str, ...] = ()
+    if len(unreferenced):
+        theirs, unchecked = _files_of_others(now, listing.take(unreferenced))
+        if unchecked and not (force or dry_run):
+            raise unchecked_error(table.name, unchecked)
+    doomed = unreferenced[~theirs].tolist()
     paths = [listing.paths[at] for at in doomed]
     deleted = DeletedFiles() if dry_run else listing.directories.delete(paths)
     return OrphansReport(
@@ -141,14 +162,29 @@ def remove_orphans(
         bytes=int(listing.sizes[doomed].sum()),
         deleted=deleted.files,
         mismatched=tuple(listing.paths[at] for at in candidates[mismatched].tolist()),
+        others=int(theirs.sum()),
+        unchecked=unchecked,
         failures=deleted.failures,
     )
 
 
-def _mismatch_error(name: str, paths: list[str]) -> UsageError:
-    shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else "")
+def unchecked_error(name: str, unchecked: Sequence[str]) -> UsageError:
+    """The error of a removal that could delete files of other tables."""
     return UsageError(
-        f"metadata names files with another scheme or authority than the listing: {shown}",
+        f"other tables of the catalog could not be compared: {_shortened(unchecked, '; ')}",
+        path=name,
+        hint="force=True or --force deletes the files, if no other table has files in the location",
+    )
+
+
+def _shortened(texts: Sequence[str], by: str) -> str:
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return by.join(texts[:_SHOWN]) + more
+
+
+def _mismatch_error(name: str, paths: list[str]) -> UsageError:
+    return UsageError(
+        f"metadata names files with another scheme or authority than the listing: {_shortened(paths, ', ')}",
         path=name,
         hint='correct the location of the table; or use prefix_mismatch="ignore" to leave these files alone',
     )
@@ -204,12 +240,31 @@ class _Listing:
             directories,
         )
 
+    def take(self, positions: Array) -> _Listing:
+        """Some of the files."""
+        return replace(
+            self,
+            paths=[self.paths[at] for at in positions.tolist()],
+            spelled=self.spelled.take(pa.array(positions)),
+            sizes=self.sizes[positions],
+            times=self.times[positions],
+            inodes=self.inodes[positions],
+        )
+
+    def ends_with(self, suffixes: Sequence[str]) -> Array:
+        """Mask of the files with one of these suffixes."""
+        found = np.zeros(len(self.paths), dtype=bool)
+        for suffix in suffixes:
+            found |= np.asarray(pc.ends_with(self.spelled, suffix), dtype=bool)
+        return found
+
+    def below(self, folder: str) -> Array:
+        """Mask of the files below a directory, by its canonical spelling."""
+        return np.asarray(pc.starts_with(self.spelled, folder), dtype=bool)
+
     def check_alone(self, references: _References) -> None:
         """Refuse a location that contains another table."""
-        is_metadata = np.zeros(len(self.paths), dtype=bool)
-        for suffix in METADATA_FILES:
-            is_metadata |= np.asarray(pc.ends_with(self.spelled, suffix), dtype=bool)
-        for at in np.flatnonzero(is_metadata).tolist():
+        for at in np.flatnonzero(self.ends_with(METADATA_FILES)).tolist():
             if self.spelled[at].as_py().rpartition("/")[0] not in references.metadata_folders:
                 raise UsageError(
                     "location contains another table",
@@ -263,8 +318,8 @@ class _References:
     metadata_folders: frozenset[str]
 
     @classmethod
-    def of(cls, now: TableSnapshot, table: Table) -> _References:
-        metadata, location = now.metadata, table.table.metadata_location
+    def of(cls, now: TableSnapshot) -> _References:
+        metadata, location = now.metadata, now.table.metadata_location
         own = [location, *(entry.metadata_file for entry in metadata.metadata_log)]
         folder = f"{metadata.location.rstrip('/')}/metadata"
         # Catalogs without a service find the current version by this file.
@@ -307,3 +362,106 @@ class _References:
         _, rest = prefixes(candidates)
         _, paths = prefixes(self.spelled)
         return np.asarray(pc.is_in(rest, value_set=paths), dtype=bool)
+
+
+# -- other tables ------------------------------------------------------------------------------
+
+_NAME_MAPPING: Final = "schema.name-mapping.default"
+"""A table with this property can have files that no Iceberg writer has placed."""
+_Name: TypeAlias = tuple[str, ...]
+
+
+def _files_of_others(now: TableSnapshot, listing: _Listing) -> tuple[Array, tuple[str, ...]]:
+    """Mask of the listed files that belong to other tables or to views of the catalog, and what is unknown.
+
+    The metadata of every table is loaded; manifests only of those that can have files in the location.
+    """
+    theirs = np.zeros(len(listing.paths), dtype=bool)
+    catalog, own = now.table.catalog, tuple(now.table.name())
+    try:
+        tables, views = _catalog_names(catalog)
+    except Exception as error:  # noqa: BLE001  (catalogs raise exceptions of any type)
+        return theirs, (f"catalog can't be listed: {_words(error)}",)
+    unchecked = []
+    root = canonical(pa.array([f"{listing.root}/"], pa.large_string())).to_pylist()[0]
+    for name, table in _loaded(catalog.load_table, [one for one in tables if one != own], now):
+        try:
+            if isinstance(table, Exception):
+                if not _is_gone(catalog, name):
+                    raise table
+                continue
+            same = table.metadata.table_uuid == now.metadata.table_uuid
+            folders = canonical(
+                pa.array([f"{one.rstrip('/')}/" for one in named_directories(table.metadata)])
+            )
+            for folder in folders.to_pylist():
+                if not same and folder != root and folder.startswith(root):
+                    theirs |= listing.below(folder)
+            if _can_have_files_in(root, table.metadata, [*folders.to_pylist(), table.metadata_location]):
+                other = TableSnapshot.open(table, storage_options=now.storage_options)
+                theirs |= _References.of(other).listed(listing)
+        except Exception as error:  # noqa: BLE001
+            unchecked.append(f"{'.'.join(name)}: {_words(error)}")
+    for name, view in _loaded(catalog.load_view, views, now) if views else ():
+        if isinstance(view, Exception):
+            unchecked.append(f"view {'.'.join(name)}: {_words(view)}")
+            continue
+        folder = canonical(pa.array([f"{view.metadata.location.rstrip('/')}/"])).to_pylist()[0]
+        inside = listing.below(folder)
+        theirs |= (
+            inside
+            if folder != root and folder.startswith(root)
+            else inside & listing.ends_with(METADATA_FILES)
+        )
+    return theirs, tuple(unchecked)
+
+
+def _catalog_names(catalog: Catalog) -> tuple[list[_Name], list[_Name]]:
+    """Names of all tables and of all views, in all namespaces."""
+    tables: dict[_Name, None] = {}
+    views: dict[_Name, None] = {}
+    for namespace in all_namespaces(catalog):
+        tables.update(dict.fromkeys(map(tuple, catalog.list_tables(namespace))))
+        # Catalogs of pyiceberg that can't list views have none.
+        with suppress(NotImplementedError):
+            views.update(dict.fromkeys(map(tuple, catalog.list_views(namespace))))
+    return [*tables], [*views]
+
+
+def _loaded(
+    load: Callable[[_Name], Any], names: Sequence[_Name], now: TableSnapshot
+) -> Iterator[tuple[_Name, Any]]:
+    """Load tables or views by name; what can't be loaded is its error."""
+
+    def one(name: _Name) -> Any:
+        try:
+            return tolerant(lambda: load(name))
+        except Exception as error:  # noqa: BLE001
+            return error
+
+    for start in range(0, len(names), _LOADED_AT_ONCE):
+        some = names[start : start + _LOADED_AT_ONCE]
+        for name, found in zip(some, gather(one, some, threads=now.access.threads), strict=True):
+            # Not all catalogs can be used by several threads.
+            yield name, one(name) if isinstance(found, Exception) else found
+
+
+def _is_gone(catalog: Catalog, name: _Name) -> bool:
+    """Whether a table that can't be loaded has been dropped meanwhile."""
+    return name not in {tuple(one) for one in catalog.list_tables(name[:-1])}
+
+
+def _can_have_files_in(root: str, metadata: TableMetadata, named: Sequence[str]) -> bool:
+    """Whether a directory overlaps with those of a table, or the table can have files anywhere."""
+    if are_shared(metadata) or _NAME_MAPPING in metadata.properties:
+        return True
+    # A table whose location has changed keeps its older files.
+    lists = [one.manifest_list for one in metadata.snapshots if one.manifest_list]
+    log = [one.metadata_file for one in metadata.metadata_log]
+    paths = canonical(pa.array([root, *named, *lists, *log], pa.large_string()))
+    _, (whole, *rest) = (part.to_pylist() for part in prefixes(paths))
+    return any(one.startswith(whole) or (one.endswith("/") and whole.startswith(one)) for one in rest)
+
+
+def _words(error: Exception) -> str:
+    return reason(error) or type(error).__name__

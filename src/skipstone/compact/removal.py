@@ -80,10 +80,21 @@ def _bad_age(age: object, name: str) -> UsageError:
 
 def check_collectable(metadata: TableMetadata, name: str) -> None:
     """Refuse a table whose files can belong to others as well."""
-    if metadata.properties.get(_GC, "true").strip().lower() == "false":
+    if are_shared(metadata):
         problem = f"files of the table must not be deleted: {_GC} is false"
         hint = f"other tables can share its files; if none does, set {_GC} to true"
         raise UsageError(problem, path=name, hint=hint)
+
+
+def are_shared(metadata: TableMetadata) -> bool:
+    """Whether files of a table can belong to others, or those of others to it."""
+    return metadata.properties.get(_GC, "true").strip().lower() == "false"
+
+
+def named_directories(metadata: TableMetadata) -> list[str]:
+    """The location of a table, and the directories that its properties name."""
+    named = (metadata.properties.get(name) for name in _PLACES)
+    return [metadata.location, *(root for root in named if root is not None)]
 
 
 def check_current(table: IcebergTable, *, dry_run: bool) -> None:
@@ -178,14 +189,13 @@ class TableDirectories:
     _real: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        named = [self.metadata.properties.get(name) for name in _PLACES]
         self._roots = {}
-        for root in (self.metadata.location, *named):
-            local = None if root is None else local_name(root)
+        for root in named_directories(self.metadata):
+            local = local_name(root)
             if local is not None:
                 real = os.path.realpath(local)
                 self._roots[real] = LocalStore(real)
-            elif root is not None:
+            else:
                 plain = plain_spelling(root).rstrip("/")
                 self._roots[plain] = store_at(plain, self.options)
 

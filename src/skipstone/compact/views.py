@@ -180,8 +180,16 @@ def orphans_tree(report: OrphansReport) -> ReportNode:
     known = f"{count(report.referenced)} of {plural(report.listed, 'file')}"
     young = some(report.recent, "file", f" not older than {report.older_than:%Y-%m-%d %H:%M} UTC")
     other = some(len(report.mismatched), "file", " with another scheme or authority")
-    where = ("location", report.location)
-    return _upkeep(report, head, where, ("referenced", known), ("recent", young), ("mismatched", other))
+    theirs = some(report.others, "file", " of other tables of the catalog")
+    facts = {
+        "location": report.location,
+        "referenced": known,
+        "recent": young,
+        "mismatched": other,
+        "others": theirs,
+        "unchecked": "; ".join(report.unchecked[:_MOST_SKIPPED]),
+    }
+    return _upkeep(report, head, *facts.items())
 
 
 def manifests_tree(report: ManifestsReport) -> ReportNode:

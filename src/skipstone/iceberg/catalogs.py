@@ -87,6 +87,20 @@ def load_table(name: Any, catalog: CatalogLike | None = None) -> Table:
             ) from error
 
 
+def all_namespaces(catalog: Catalog, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The namespaces of a catalog, each before those inside it; raises exceptions of any type."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    for name in map(tuple, catalog.list_namespaces(above)):
+        # Some services ignore the parent, and list the namespaces at the top again.
+        if len(name) <= len(above) or name[: len(above)] != above:
+            continue
+        yield name
+        # Some catalogs have no namespaces inside others, and say so by refusing to look.
+        with suppress(NoSuchNamespaceError):
+            yield from all_namespaces(catalog, name)
+
+
 def table_name(name: Any) -> str:
     """The dotted name of a table; it must have a namespace and no empty parts."""
     parts = name.split(".") if isinstance(name, str) else name

@@ -446,12 +446,14 @@ class Table(Lake):
         location: str | None = None,
         prefix_mismatch: PrefixMismatch = "error",
         allow_recent: bool = False,
+        force: bool = False,
         dry_run: bool = False,
     ) -> OrphansReport:
         """Delete the files in the table's location that nothing in its metadata refers to.
 
         Such files are left by writers that failed or were killed. Files of a running writer look the same, so
         only old files are deleted. Names that begin with ``_`` or ``.`` are ignored, as by other engines.
+        Files of other tables of the catalog stay, wherever their own metadata is.
 
         Args:
             older_than: A time, or an age such as ``"7d"``; younger files stay. 3 days by default.
@@ -459,7 +461,12 @@ class Table(Lake):
             prefix_mismatch: A file can be listed with another scheme or authority than the metadata has.
                 ``"error"`` refuses to delete anything; ``"ignore"`` leaves these files.
             allow_recent: Accept an ``older_than`` of less than a day; safe only while nothing writes.
+            force: Delete even though the catalog can't be listed or some of its tables can't be loaded, so
+                that the files could be theirs; the report's ``unchecked`` has the reasons.
             dry_run: Only report what would be deleted.
+
+        Raises:
+            UsageError: If other tables of the catalog can't be compared, unless ``force`` or ``dry_run``.
 
         Examples:
             >>> import skipstone as sk
@@ -476,6 +483,7 @@ class Table(Lake):
             location=location,
             prefix_mismatch=prefix_mismatch,
             allow_recent=allow_recent,
+            force=force,
             dry_run=dry_run,
         )
 
