@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from skipstone.iceberg.writing.target import stored_columns
 from skipstone.table.keys import Keys
-from skipstone.table.tail.evolve import adapt
+from skipstone.table.tail.evolve import adapt, check_key, key_columns
 from skipstone.table.tail.lease import Intent, Lease
 from skipstone.table.tail.location import check_location
 from skipstone.table.tail.memtable import Versions
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 class Flusher:
     """Commits memtables, with a table of its own: flushes run beside readers."""
 
-    def __init__(self, table: Table, lease: Lease) -> None:
-        self._table, self._lease = table.detached(), lease
+    def __init__(self, table: Table, lease: Lease, key: pa.Schema) -> None:
+        self._table, self._lease, self._key = table.detached(), lease, key
         self.latest: TableSnapshot | None = None
         """The snapshot after the last flush, for readers to move to."""
 
@@ -34,11 +36,14 @@ class Flusher:
         if max(lease.state.floor, table_floor(table.metadata, lease.state.id)) < last:
             # If this process ends before it knows the outcome, the next one looks for it.
             lease.record(intent=Intent(last, table.snapshot))
-            live, keys = versions.upserts(), Keys.of(table)
+            columns = stored_columns(table.iceberg_schema)
+            key = key_columns(columns, Keys.of(table).names)
+            check_key(self._key, key, table.name)
+            live = versions.upserts()
             put(
                 table,
-                adapt(live, stored_columns(table.iceberg_schema), table.name) if len(live) else None,
-                versions.deletes(keys.names),
+                adapt(live, columns, table.name) if len(live) else None,
+                adapt(versions.deletes(self._key.names), key, table.name),
                 name="flush",
                 compare=False,
                 token=f"{lease.state.id}:{last}",

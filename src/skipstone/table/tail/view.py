@@ -20,7 +20,7 @@ from skipstone.iceberg.writing.target import stored_columns
 from skipstone.table.keys import Keys, KeySet
 from skipstone.table.locate import locate
 from skipstone.table.overlay import Layer, MemoryFile, OverlayTable, overlay
-from skipstone.table.tail.evolve import adapt
+from skipstone.table.tail.evolve import adapt, key_columns
 from skipstone.table.tail.memtable import Versions
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class TailView:
             codes, rows = codes.filter(new), rows.filter(new)
         if not len(codes):
             return
-        for path, chosen in locate(base, keys.select(rows)).row_sets().items():
+        columns = key_columns(stored_columns(base.iceberg_schema), keys.names)
+        for path, chosen in locate(base, keys.select(adapt(rows, columns, base.name))).row_sets().items():
             before = self._hidden.get(path)
             self._hidden[path] = chosen if before is None else before | chosen
         self._located = codes if self._located is None else pa.concat_arrays([self._located, codes])

@@ -72,6 +72,8 @@ class Frame:
     number: int
     kind: Kind
     rows: pa.RecordBatch
+    keys: tuple[str, ...]
+    """The key columns when it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Segment:
                 rows.validate()
             except pa.ArrowException as error:
                 raise _damaged(self.path, f"frame {number} is not a record batch: {error}") from error
-            yield Frame(number, kind, rows)
+            yield Frame(number, kind, rows, self.header.keys)
 
 
 # -- reading -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pyarrow as pa
 from skipstone.errors import UsageError
 from skipstone.report import PublicNames
 from skipstone.table.keys import last_of_each
-from skipstone.table.tail.evolve import adapt
+from skipstone.table.tail.evolve import adapt, check_key, key_columns
 from skipstone.table.tail.flush import Flusher
 from skipstone.table.tail.lease import Lease
 from skipstone.table.tail.location import claim
@@ -100,7 +100,7 @@ class TailWriter(PublicNames):
         self._keys, self._target = opened(table)
         self._schema = self._target.schema
         self._log = Log(lease.store, lease.state.id, self._schema, self._keys.names, last + 1, sync=sync)
-        self._flusher = Flusher(table, lease)
+        self._flusher = Flusher(table, lease, self._columns(Kind.KEYS))
         self._view = TailView()
         # One lock for all that follows. Its waiters wait for room, for work, or for a flush.
         self._changed = threading.Condition()
@@ -168,13 +168,14 @@ class TailWriter(PublicNames):
     def _columns(self, kind: Kind) -> pa.Schema:
         if kind is Kind.ROWS:
             return self._schema
-        return pa.schema([self._schema.field(name) for name in self._keys.names])
+        return key_columns(self._schema, self._keys.names)
 
     def _versions(self, kind: Kind, rows: pa.RecordBatch) -> Versions:
         return of_frame(self._keys, self._schema, kind, rows)
 
     def _adapted(self, frame: Frame) -> pa.RecordBatch:
         """The rows of a frame under the table's schema, which can have changed since."""
+        check_key(key_columns(frame.rows.schema, frame.keys), self._columns(Kind.KEYS), self._table.name)
         rows = adapt(pa.Table.from_batches([frame.rows]), self._columns(frame.kind), self._table.name)
         (batch,) = rows.to_batches()
         return batch

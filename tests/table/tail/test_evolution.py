@@ -1,0 +1,199 @@
+"""Schemas that change while rows are unflushed: fields are followed by id, at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import LongType, StringType
+
+import skipstone as sk
+from skipstone.table.tail.evolve import adapt
+
+Step = Callable[[Any], Any]
+PAIR = pa.struct({"a": pa.int32(), "b": pa.int32()})
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("st", PAIR),
+        ("l", pa.list_(PAIR)),
+        ("m", pa.map_(pa.struct({"k": pa.int32(), "n": pa.int32()}), PAIR)),
+        ("deep", pa.struct({"l": pa.list_(pa.map_(pa.string(), pa.struct({"in": PAIR})))})),
+    ]
+)
+PAIRS = ("st", "l.element", "m.value", "deep.l.element.value.in")
+"""Every level at which a struct can be."""
+
+
+def row(number: int) -> pa.Table:
+    """The same values, under any key, beside NULLs at every level."""
+    pair = {"a": 5, "b": 6}
+    values: dict[str, Any] = {
+        "st": pair,
+        "l": [pair, None, {"a": None, "b": 7}],
+        "m": [({"k": 1, "n": 2}, pair), ({"k": 3, "n": 4}, None)],
+        "deep": {"l": [[("x", {"in": pair}), ("y", None)], [], None]},
+    }
+    rows = [{"id": number, **values}, {"id": -number}]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def everywhere(make: Callable[[Any, str], Any]) -> Step:
+    """A change of the structs at all levels."""
+    return lambda change: [make(change, path) for path in PAIRS]
+
+
+def path_to(path: str, name: str) -> tuple[str, ...]:
+    return (*path.split("."), name)
+
+
+rename = everywhere(lambda change, at: change.rename_column(path_to(at, "a"), "new"))
+drop = everywhere(lambda change, at: change.delete_column(path_to(at, "a")))
+add = everywhere(lambda change, at: change.add_column(path_to(at, "a"), LongType()))
+CHANGES: dict[str, Sequence[Step]] = {
+    "renamed": [rename],
+    "exchanged names": [
+        rename,
+        everywhere(lambda change, at: change.rename_column(path_to(at, "b"), "a")),
+        everywhere(lambda change, at: change.rename_column(path_to(at, "new"), "b")),
+    ],
+    "dropped": [drop],
+    "dropped and added again": [drop, add],
+    "all replaced": [
+        everywhere(lambda change, at: change.add_column(path_to(at, "c"), StringType())),
+        drop,
+        everywhere(lambda change, at: change.delete_column(path_to(at, "b"))),
+    ],
+    "widened and renamed": [
+        everywhere(lambda change, at: change.update_column(path_to(at, "a"), LongType())),
+        rename,
+    ],
+    "moved": [everywhere(lambda change, at: change.move_first(path_to(at, "b")))],
+    "renamed above": [
+        lambda change: [change.rename_column(at, "new") for at in ("st", "deep.l", "deep.l.element.value.in")]
+    ],
+    "all columns dropped but one": [
+        lambda change: [change.delete_column(at) for at in ("st", "l", "m", "deep")],
+        lambda change: change.add_column("st", LongType()),
+    ],
+}
+
+
+def rows_of(table: sk.Table) -> dict[int, Any]:
+    return {found.pop("id"): found for found in table.scan().to_arrow().to_pylist()}
+
+
+def evolve(catalog: sk.Catalog, steps: Sequence[Step]) -> None:
+    for step in steps:
+        with catalog.open("db.t").table.update_schema(allow_incompatible_changes=True) as change:
+            step(change)
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("recovers", [False, True], ids=["memtable", "log"])
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=list(CHANGES))
+def test_unflushed_rows_are_those_of_a_commit(steps: Sequence[Step], recovers: bool, tmp_path: Path) -> None:
+    catalog = sk.catalog(tmp_path / "w")
+    table = catalog.create_table("db.t", SCHEMA, key=["id"])
+    table.upsert(row(1))
+    writer = table.writer(sync="off", flush_seconds=None)
+    writer.upsert(row(2))
+    if recovers:
+        writer.close(flush=False)
+    evolve(catalog, steps)
+    if recovers:
+        table = catalog.open("db.t")
+        writer = table.writer(sync="off", flush_seconds=None)
+        before = rows_of(table)
+        assert (before[2], before[-2]) == (before[1], before[-1])
+    else:
+        # The schema of the new snapshot, and rows that are in memory under the old one.
+        writer.flush()
+        writer.upsert(row(3))
+        before = rows_of(table)
+        assert (before[3], before[-3]) == (before[1], before[-1])
+    writer.close()
+    after = rows_of(catalog.open("db.t"))
+    assert {key: after[abs(key) // key] for key in after} == after
+    assert len(after) == 4 if recovers else 6
+    assert after.items() >= before.items()
+
+
+def test_keys_of_a_map_are_followed_by_id() -> None:
+    """Other libraries refuse to change them, but a table can have been changed by any."""
+
+    def schema(first: str, second: str) -> pa.Schema:
+        fields = [
+            pa.field(name, pa.int32(), metadata={"PARQUET:field_id": str(number)})
+            for number, name in ((3, first), (4, second))
+        ]
+        return pa.schema([pa.field("m", pa.map_(pa.struct(fields), pa.int32()), metadata=own)])
+
+    own = {"PARQUET:field_id": "1"}
+    rows = pa.table({"m": [[({"k": 1, "n": 2}, 5)], None]}, schema("k", "n"))
+    found = adapt(rows.slice(0), schema("n", "other"), "db.t")
+    assert found.schema.equals(schema("n", "other"))
+    assert found["m"].to_pylist() == [[({"n": 1, "other": 2}, 5)], None]
+    assert adapt(rows.slice(1), schema("n", "other"), "db.t")["m"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("recovers", [False, True], ids=["memtable", "log"])
+def test_a_key_that_is_renamed(recovers: bool, tmp_path: Path) -> None:
+    """Rows and deletes are still those of the same keys."""
+    catalog = sk.catalog(tmp_path / "w")
+    schema = pa.schema({"id": pa.int32(), "k": pa.string(), "v": pa.int64()})
+    table = catalog.create_table("db.t", schema, key=["k", "id"])
+    table.append(pa.table({"id": [1, 2, 3], "k": ["a", "b", "c"], "v": [10, 20, 30]}, schema))
+    writer = table.writer(sync="off", flush_seconds=None)
+    writer.upsert(pa.table({"id": [1, 4], "k": ["a", "d"], "v": [11, 40]}, schema))
+    writer.delete(keys=[("b", 2)])
+    if recovers:
+        writer.close(flush=False)
+    evolve(
+        catalog,
+        [
+            lambda change: change.rename_column("id", "old"),
+            lambda change: change.rename_column("k", "id"),
+            lambda change: change.update_column("old", LongType()),
+            lambda change: change.move_first("v"),
+        ],
+    )
+    if recovers:
+        table = catalog.open("db.t")
+        writer = table.writer(sync="off", flush_seconds=None)
+        assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [11, 30, 40]
+    else:
+        assert sorted(table.refresh().scan().to_arrow()["v"].to_pylist()) == [11, 30, 40]
+    writer.close()
+    assert sorted(catalog.open("db.t").scan().to_arrow().to_pylist(), key=lambda one: one["old"]) == [
+        {"v": 11, "old": 1, "id": "a"},
+        {"v": 30, "old": 3, "id": "c"},
+        {"v": 40, "old": 4, "id": "d"},
+    ]
+
+
+@pytest.mark.parametrize("recovers", [False, True], ids=["memtable", "log"])
+def test_another_key_is_an_error(recovers: bool, tmp_path: Path) -> None:
+    """Rows of distinct old keys can have the same new key; nothing is lost."""
+    catalog = sk.catalog(tmp_path / "w")
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("id", "k")])
+    table = catalog.create_table("db.t", schema, key=["id"])
+    writer = table.writer(sync="off", flush_seconds=None)
+    writer.upsert(pa.table({"id": [1, 2], "k": [7, 7]}))
+    evolve(catalog, [lambda change: change.set_identifier_fields("k")])
+    with pytest.raises(sk.SchemaError, match="unflushed rows were written with the key id") as caught:
+        writer.flush()
+    assert "set the table's identifier fields to id again" in str(caught.value.hint)
+    if recovers:
+        writer.close(flush=False)
+        with pytest.raises(sk.SchemaError, match="unflushed rows were written with the key id"):
+            catalog.open("db.t").writer()
+    evolve(catalog, [lambda change: change.set_identifier_fields("id")])
+    if recovers:
+        catalog.open("db.t").writer().close()
+    else:
+        writer.close()
+    assert catalog.open("db.t").scan().count() == 2
