@@ -197,6 +197,8 @@ class Commit:
         if self.rebased is not None:
             self.rebased(now, before, self.located)
         self.head = now
+        # Files can be of specs that are newer than the target.
+        self.target = dataclasses.replace(self.target, specs=now.metadata.specs())
         old = self._files
         self._prepare()
         # The attempt has certainly failed, so its delete files, and rows that differ now, are not needed.

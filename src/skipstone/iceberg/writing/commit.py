@@ -28,6 +28,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriter,
     ManifestWriterV1,
     ManifestWriterV2,
     data_file_with_partition,
@@ -218,7 +219,7 @@ class Producer:
             schema = schema_for(self.table.metadata, spec)
             args = (spec, schema, output, self.number, self._codec)
             version = self.table.format_version
-            writer = _ManifestWriter(content, *args) if version > 1 else ManifestWriterV1(*args)
+            writer = _WriterV2(content, *args) if version > 1 else _WriterV1(*args)
             with writer:
                 writer.add_entry(entry)
                 while writer.tell() < most and (entry := next(rest, None)) is not None:
@@ -297,8 +298,22 @@ class Producer:
         return path
 
 
-class _ManifestWriter(ManifestWriterV2):
-    """Writes delete files, and NULL partitions of required columns, which pyiceberg 0.12 can't."""
+class _ManifestWriter(ManifestWriter):
+    """Writes NULL partitions of required columns, such as of void fields, which pyiceberg 0.12 can't."""
+
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        fields = self._spec.partition_type(self._schema).fields
+        optional = StructType(*(one.model_copy(update={"required": False}) for one in fields))
+        file = data_file_with_partition(format_version=format_version, partition_type=optional)
+        return manifest_entry_schema_with_data_file(format_version=format_version, data_file=file)
+
+
+class _WriterV1(_ManifestWriter, ManifestWriterV1):
+    pass
+
+
+class _WriterV2(_ManifestWriter, ManifestWriterV2):
+    """Writes delete files too, which pyiceberg 0.12 can't."""
 
     def __init__(self, content: ManifestContent, *args: Any) -> None:
         super().__init__(*args)
@@ -311,12 +326,6 @@ class _ManifestWriter(ManifestWriterV2):
     def _meta(self) -> dict[str, str]:
         kind = "deletes" if self._content == ManifestContent.DELETES else "data"
         return {**super()._meta, "content": kind}
-
-    def _with_partition(self, format_version: TableVersion) -> Schema:
-        fields = self._spec.partition_type(self._schema).fields
-        optional = StructType(*(one.model_copy(update={"required": False}) for one in fields))
-        file = data_file_with_partition(format_version=format_version, partition_type=optional)
-        return manifest_entry_schema_with_data_file(format_version=format_version, data_file=file)
 
 
 @dataclass(frozen=True, slots=True)

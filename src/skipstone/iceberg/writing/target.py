@@ -288,6 +288,8 @@ class Target:
     name: str
     table_schema: Schema
     spec: PartitionSpec
+    specs: Mapping[int, PartitionSpec]
+    """All specs of the table: delete files are of those of their data files."""
     root: str
     """The location of data files, as manifests spell it."""
     store: Store
@@ -329,6 +331,7 @@ class Target:
             name=name,
             table_schema=schema,
             spec=spec,
+            specs=metadata.specs(),
             root=root,
             store=store_at(root, storage_options(table, options)),
             columns=measured_columns(
@@ -370,11 +373,12 @@ class Target:
         """Partition values of fitted rows, by field name."""
         columns = []
         for one in self.spec.fields:
-            source = self.table_schema.find_field(one.source_id)
             path = self.table_schema.find_column_name(one.source_id)
+            # The source column of a void field can be gone.
             if isinstance(one.transform, VoidTransform) or path is None:
                 columns.append((one.name, pa.nulls(rows.num_rows, pa.int32())))
                 continue
+            source = self.table_schema.find_field(one.source_id)
             column = find_column(rows, path).combine_chunks()
             assert isinstance(source.field_type, PrimitiveType)
             columns.append((one.name, partition_values(one.transform, source.field_type, column, path)))
@@ -407,17 +411,17 @@ class Target:
         if folder is None:
             folder = ""
             if partition.partition is not None and not (self.hashed and self.bare):
-                folder = self._spec_path(Record(*partition.partition))
+                folder = self._spec_path(partition.spec_id, Record(*partition.partition))
             self._folders[partition] = folder
         return folder
 
-    def _spec_path(self, values: Record) -> str:
+    def _spec_path(self, spec_id: int, values: Record) -> str:
         try:
-            path = self.spec.partition_to_path(values, self.table_schema)
+            path = self.specs[spec_id].partition_to_path(values, self.table_schema)
             return "/".join(map(_short_name, path.split("/")))
-        except ValueError:
-            # A source column of an old spec was dropped.
-            return f"spec-{self.spec.spec_id}"
+        except (ValueError, TypeError, OverflowError):
+            # A source column of an old spec was dropped, or a value is out of the calendar's range.
+            return f"spec-{spec_id}"
 
     def stored_as(self, key: str) -> str:
         """The final path of a file below the root; only a commit makes it visible."""

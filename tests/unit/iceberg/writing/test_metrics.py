@@ -106,7 +106,7 @@ def noted(schema: Schema, table: pa.Table, properties: dict[str, str]) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         target = Target(
-            "t", schema, PartitionSpec(), folder, store_at(folder), measured_columns(schema, properties)
+            "t", schema, PartitionSpec(), {}, folder, store_at(folder), measured_columns(schema, properties)
         )
         return write(target, table)[0].metrics
 
