@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from skipstone.engine.jobs import Engine
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.predicate.tree import Expr
+    from skipstone.scan.lake import Lake
     from skipstone.store.source import Source
     from skipstone.tables import Catalog
 
@@ -176,8 +177,12 @@ MembersLike: TypeAlias = (
 )
 """Rows by their ids, or by their positions in files; a list of several must all hold."""
 
-DataLike: TypeAlias = "DataFrame | pl.LazyFrame | ArrowStream | ArrowArray | list[ArrowArray]"
-"""Rows: a Spark data frame, a table of pyarrow, pandas, Polars or another Arrow library, or batches."""
+DataLike: TypeAlias = (
+    "DataFrame | pl.LazyFrame | ArrowStream | ArrowArray | Sequence[ArrowArray | Mapping[str, Any]] | Lake"
+)
+"""Rows: a Spark data frame, a table of pyarrow, pandas, Polars or another Arrow library, batches,
+
+a list of dictionaries, or a lake."""
 
 KeysLike: TypeAlias = (
     "int | str | bytes | date | time | Decimal | UUID | Mapping[str, Any] | Sequence[Any]"

@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import skipstone as sk
 from skipstone.core.filter import RowValues
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate.sql.read import SqlReader
@@ -87,3 +88,35 @@ def test_expressions_agree_with_spark(spark: SparkSession, tmp_path: Path, tz: s
                 count["agreed"] += 1
     print(f"\n{dict(count)}")
     assert count["agreed"] > 0.8 * sum(count.values())
+
+
+_INEXACT = "exp expm1 ln log10 log1p log2 sin cos tan asin acos atan sinh cosh tanh cbrt"
+
+
+def test_functions_of_doubles_agree_with_spark_to_the_last_digits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    numbers = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -7.25, 1e-300, 1e300, math.nan, math.inf, -math.inf, None]
+    rows = pa.table({"rid": range(len(numbers)), "x": numbers, "y": [*numbers[3:], *numbers[:3]]})
+    path = str(tmp_path / "rows.parquet")
+    pq.write_table(rows, path)
+    texts = [f"{name}(x)" for name in _INEXACT.split()]
+    texts += ["power(x, y)", "power(x, 2)", "atan2(x, y)", "log(2, x)", "log(x, y)", "log(x)"]
+    for text, wanted in zip(texts, of_spark(spark, path, texts), strict=True):
+        value = SqlReader("spark", "UTC").value(syntax(text, "spark"))
+        got = plain(RowValues({"v": value}, rows.schema).compute(rows)["v"])
+        assert wanted is not None, text
+        for row, (a, b) in enumerate(zip(got, wanted, strict=True)):
+            close = isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=1e-13)
+            assert a == b or close, (text, numbers[row], a, b)
+
+
+def test_reserved_words_are_columns_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    words = ["when", "then", "from", "select", "where", "values", "union", "using", "distinct", "cross"]
+    words += ["any", "between", "like", "not", "case"]
+    path = str(tmp_path / "rows.parquet")
+    pq.write_table(pa.table({word: [1, 2, 3, at] for at, word in enumerate(words)}), path)
+    frame = spark.read.parquet(path)
+    for at, word in enumerate(words):
+        text = f"{word} = 1 OR {word} > 2" if word == "not" else f"{word} = 1 OR {word} IN (3, {at})"
+        assert sk.open(path).scan(text).count() == frame.where(text).count(), text

@@ -32,7 +32,7 @@ def test_frames_are_appended_and_upserted(spark: SparkSession, tmp_path: Path) -
     assert table.scan().count() == 1_010
     assert table.get(995) == {"id": 995, "day": dt.date(2026, 1, 3), "v": "b"}
     twice = second.union(second)
-    with pytest.raises(sk.DuplicateKeyError, match="20 keys are already in the data"):
+    with pytest.raises(sk.DuplicateKeyError, match="new rows have keys more than once"):
         table.upsert(twice)
     data = Path(table.uri.removeprefix("file://")) / "data"
     listed = {Path(entry.key).name for entry in table.entries}

@@ -307,7 +307,7 @@ def test_wrong_arguments(table: sk.Table) -> None:
             tx.merge(rows([1]), "v")
         with pytest.raises(UsageError, match="unknown action 'replace'"):
             tx.merge(rows([1]), when_matched="replace")  # type: ignore[arg-type]
-        with pytest.raises(DuplicateKeyError, match="already in the data"):
+        with pytest.raises(DuplicateKeyError, match="a key more than once"):
             tx.merge(rows([1, 1]))
         with pytest.raises(sk.SkipstoneError, match="table has no such column"):
             tx.upsert(pa.table({"id": [1], "w": [2]}))

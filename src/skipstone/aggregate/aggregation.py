@@ -321,7 +321,7 @@ def aggregation(
             plan,
             case_sensitive,
             _functions(aggregates),
-            _keys(group_by),
+            _keys(group_by, lake.schema.names),
             members,
             use_cached,
             engine,
@@ -347,10 +347,14 @@ def _functions(aggregates: Sequence[Aggregate | str]) -> tuple[Aggregate, ...]:
 _ALIAS = re.compile(r"(.*\S)\s+as\s+(?:(\w+)|`([^`]+)`)\s*", re.IGNORECASE | re.DOTALL)
 
 
-def _keys(group_by: GroupByLike | None) -> tuple[Key, ...]:
+def _keys(group_by: GroupByLike | None, columns: Sequence[str]) -> tuple[Key, ...]:
     """Names and expressions of the keys."""
     if group_by is None:
         return ()
+    if isinstance(group_by, str) and "," in group_by and group_by not in columns:
+        from skipstone.aggregate.select import read_keys
+
+        return tuple(read_keys(group_by).items())
     if isinstance(group_by, Mapping):
         return tuple(group_by.items())
     listed = (

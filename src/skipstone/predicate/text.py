@@ -10,7 +10,7 @@ from skipstone.predicate import tree
 
 _LOOSE, _AND, _NOT, _TIGHT = 0, 1, 2, 3
 _MAX_VALUES = 6
-_OPERATORS = frozenset("+-*/%")
+_OPERATORS = frozenset("+-*/%&|^")
 _DAY = 86_400 * 10**9
 
 

@@ -405,8 +405,8 @@ class Scan(PublicNames):
         Args:
             *aggregates: Aggregates, as in ``sk.count(), sk.sum("amount")``, or as SQL, as in
                 ``"count(distinct country), sum(amount * 2) AS total"``.
-            group_by: Columns or expressions to group by, as in ``["country", "year(ts) AS year"]``, or a
-                mapping of their names in the answer.
+            group_by: Columns or expressions to group by, as in ``["country", "year(ts) AS year"]``, a string
+                of them with commas between, or a mapping of their names in the answer.
             within: Use only rows whose ``id_column`` is in this set; without ``id_column`` the set holds
                 positions of rows. Also [members][skipstone.members], or a list of sets that must all hold.
             without: Leave out rows whose ``id_column`` is in this set.

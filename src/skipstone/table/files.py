@@ -23,7 +23,7 @@ from skipstone.scan.planner import plan_whole_files
 from skipstone.store.store import ListedFile
 from skipstone.table.keys import Keys, repeated
 from skipstone.table.locate import Located, locate
-from skipstone.table.operations import duplicates
+from skipstone.table.operations import duplicates, repetitions
 from skipstone.table.publish import Commit, Outcome
 from skipstone.table.report import RowCounts, WriteReport
 from skipstone.table.write import opened
@@ -55,7 +55,7 @@ class PutFiles:
     def outcome(self, located: Located) -> Outcome:
         """Replace the rows that have one of the keys."""
         if self.new and len(located):
-            raise duplicates(self.keys, self.rows.take(pa.array(np.sort(located.keys))), "in the table")
+            raise duplicates(self.keys, self.rows.take(pa.array(np.sort(located.keys))))
         return Outcome(RowCounts(len(self.rows) - len(located), len(located)), None, located)
 
 
@@ -85,7 +85,7 @@ def put_files(
         rows = read_keys(table, keys, files)
         again = repeated(keys.encode(rows))
         if len(again):
-            raise duplicates(keys, rows.take(pa.array(again)), "in the data")
+            raise repetitions(keys, rows.take(pa.array(again)))
     except BaseException:
         target.delete(files)
         raise

@@ -40,7 +40,10 @@ _END: Final = pa.scalar(b"\0\0", pa.large_binary())
 _ZERO: Final = b"\0\xff"
 _NOTHING: Final = pa.scalar(b"", pa.large_binary())
 _SIGN: Final = np.uint64(1 << 63)
-_HINT: Final = 'create the table with key=["..."], or set its identifier fields'
+_HINT: Final = (
+    'create the table with key=["..."], or set its identifier fields; rows of a table without a key are '
+    "appended by skipstone.ingest(rows, table)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,7 @@ class Put:
         count = len(self.rows)
         mine = np.flatnonzero(located.keys < count)
         if self.new and len(mine):
-            raise duplicates(
-                self.keys, self.wanted.take(pa.array(np.sort(located.keys[mine]))), "in the table"
-            )
+            raise duplicates(self.keys, self.wanted.take(pa.array(np.sort(located.keys[mine]))))
         same = np.zeros(count, dtype=bool)
         if self.compare and len(mine):
             same[located.keys[mine]] = self._unchanged(located.take(mine))
@@ -237,17 +235,25 @@ def structs(rows: pa.Table) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=list(whole.schema))
 
 
-def duplicates(keys: Keys, rows: pa.Table, where: str) -> DuplicateKeyError:
-    """The error for keys that occur twice."""
-    problem = f"{len(rows):,} key{'s are' if len(rows) > 1 else ' is'} already {where}: {keys.text(rows)}"
+def duplicates(keys: Keys, rows: pa.Table) -> DuplicateKeyError:
+    """The error for keys that are in the table already."""
+    problem = (
+        f"{len(rows):,} key{'s are' if len(rows) > 1 else ' is'} already in the table: {keys.text(rows)}"
+    )
     return DuplicateKeyError(problem, path=keys.table, hint="use upsert to replace rows, or remove these")
+
+
+def repetitions(keys: Keys, rows: pa.Table) -> DuplicateKeyError:
+    """The error for keys that the new rows have more than once."""
+    problem = f"new rows have {'keys' if len(rows) > 1 else 'a key'} more than once: {keys.text(rows)}"
+    return DuplicateKeyError(problem, path=keys.table, hint="keep one row of each key")
 
 
 def check_distinct(keys: Keys, rows: pa.Table) -> None:
     """Refuse rows with a key that occurs twice."""
     again = repeated(keys.encode(rows))
     if len(again):
-        raise duplicates(keys, rows.take(pa.array(again)), "in the data")
+        raise repetitions(keys, rows.take(pa.array(again)))
 
 
 # -- assignments -------------------------------------------------------------------------------

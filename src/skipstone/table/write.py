@@ -98,7 +98,7 @@ def opened(table: Table) -> tuple[Keys, Target]:
 
 def to_rows(data: DataLike, target: Target, keys: Keys) -> pa.Table:
     """Convert data of users to rows in the types of a table's files."""
-    table = as_table(data)
+    table = target.schema.empty_table() if isinstance(data, list) and not data else as_table(data)
     check_columns(table.schema, target.schema, target.name)
     keys.check(table)
     return stored(table, target)

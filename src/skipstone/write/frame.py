@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -317,16 +317,17 @@ def arrow_rows(data: Any) -> pa.Table:
 
 def as_table(data: Any) -> pa.Table:
     """Convert data to an Arrow table; a pandas index becomes columns, and a lazy frame is collected."""
-    hint = "pass a Spark data frame, or anything that pyarrow.table() accepts"
+    hint = "pass a data frame, a list of dictionaries, a lake, or anything that pyarrow.table() accepts"
     if isinstance(data, str | Path):
         hint = "for files, use sk.ingest_new(source, lake), or read them first, as with pyarrow.csv.read_csv"
-    elif is_of(data, "skipstone.") and hasattr(data, "scan"):
-        hint = "pass the rows of a scan: lake.scan()"
-    elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
-        hint = "pass pyarrow.Table.from_struct_array(pyarrow.array(rows))"
     try:
+        if is_of(data, "skipstone.") and hasattr(data, "scan"):
+            data = data.scan()
         if isinstance(data, list) and data and all(isinstance(one, pa.RecordBatch) for one in data):
             return pa.Table.from_batches(data)
+        if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
+            # Every key of any row is a column.
+            return pa.Table.from_struct_array(pa.array(data))
         if is_of(data, "polars.") and hasattr(data, "collect"):
             data = data.collect()
         if is_of(data, "pandas."):
@@ -338,7 +339,9 @@ def as_table(data: Any) -> pa.Table:
             return table
         return pa.table(data)
     except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        raise UsageError(f"can't ingest a {type(data).__name__}: {error}", hint=hint) from error
+        # pyarrow's words for other types only list what it takes.
+        why = f": {error}" if isinstance(data, list) or hasattr(data, "__arrow_c_stream__") else ""
+        raise UsageError(f"{type(data).__name__} can't be written as rows{why}", hint=hint) from error
 
 
 def _refuse_periods(schema: pa.Schema) -> None:

@@ -449,22 +449,33 @@ def test_batches_are_a_table(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2, 3]})
     assert as_table(table.to_batches(max_chunksize=1)).equals(table)
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match=r"can't ingest a Lake: .*lake\.scan\(\)"):
-        as_table(sk.open(tmp_path))
+    assert as_table(sk.open(tmp_path)).equals(table)
+    assert as_table(sk.open(tmp_path).scan("a > 1")).to_pylist() == [{"a": 2}, {"a": 3}]
+
+
+def test_dictionaries_are_rows_with_the_columns_of_all_of_them() -> None:
+    made = as_table([{"a": 1}, {"b": "x"}, {"a": None, "c": {"d": [1.5]}}])
+    assert made.to_pylist() == [
+        {"a": 1, "b": None, "c": None},
+        {"a": None, "b": "x", "c": None},
+        {"a": None, "b": None, "c": {"d": [1.5]}},
+    ]
+    with pytest.raises(UsageError, match=r"list can't be written as rows: .*Could not convert"):
+        as_table([{"a": 1}, {"a": "x"}])
 
 
 def test_tables_that_can_t_be_ingested() -> None:
-    with pytest.raises(UsageError, match=r"can't ingest a list: .*\(pass a Spark data frame"):
+    with pytest.raises(UsageError, match=r"list can't be written as rows: .*\(pass a data frame, a list"):
         to_frame([1, 2])
-    with pytest.raises(UsageError, match="can't ingest a int"):
+    with pytest.raises(UsageError, match=r"^int can't be written as rows \(pass"):
         to_frame(3)
-    with pytest.raises(UsageError, match=r"can't ingest a str: .*\(for files, use sk\.ingest_new\(source"):
+    with pytest.raises(
+        UsageError, match=r"^str can't be written as rows \(for files, use sk\.ingest_new\(source"
+    ):
         to_frame("raw/a.csv")
-    with pytest.raises(UsageError, match=r"can't ingest a list: .*\(pass pyarrow\.Table\.from_struct_array"):
-        to_frame([{"a": 1}])
     with pytest.raises(SchemaError, match=r"column p: pandas periods can't .*frame\['p'\]\.dt\.to_timestamp"):
         to_frame(pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M")}))
-    with pytest.raises(UsageError, match=r"can't ingest a list: Schema at index 1 was different"):
+    with pytest.raises(UsageError, match=r"list can't be written as rows: Schema at index 1 was different"):
         to_frame([*pa.table({"a": [1]}).to_batches(), *pa.table({"b": [1]}).to_batches()])
     with pytest.raises(UsageError, match="data has no columns"):
         to_frame(pa.table({}))

@@ -197,7 +197,7 @@ def remainder(to: Arguments) -> Series:
         raise to.unsupported("both arguments must be numbers")
     type = common_type(*to.types)
     if type is None:
-        raise to.unsupported("the scale of decimal remainders is Spark-specific")
+        return _decimal_remainder(to)
 
     def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
         divisor = as_type(b, type)
@@ -206,6 +206,28 @@ def remainder(to: Arguments) -> Series:
         with np.errstate(all="ignore"):
             rest = np.fmod(numbers(as_type(a, type)), numbers(divisor))
         return pa.array(rest, type, mask=nulls)
+
+    return apply(to.call, type, kernel, to.series, risky=True)
+
+
+def _decimal_remainder(to: Arguments) -> Series:
+    """The remainder of two decimals, in the scale of the finer one."""
+    left, right = (_operand_type(t, c) for t, c in zip(to.types, to.constants, strict=True))
+    scale = max(left.scale, right.scale)
+    common = max(left.precision - left.scale, right.precision - right.scale) + scale
+    if common > _NARROW_DIGITS or min(left.scale, right.scale) < 0:
+        raise to.unsupported(f"decimals of more than {_NARROW_DIGITS} digits are not supported here")
+    wide = pa.decimal128(common, scale)
+    type = pa.decimal128(min(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+
+    def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
+        divisor = _cast(b, wide)
+        _check_not_zero(divisor)
+        nulls = bools(pc.or_(a.is_null(), b.is_null()))
+        with np.errstate(all="ignore"):
+            rest = np.fmod(numbers(_cast(a, wide)), numbers(divisor))
+        whole = pa.array(rest, pa.int64(), mask=nulls).cast(pa.decimal128(19, 0))
+        return pa.Array.from_buffers(pa.decimal128(38, scale), len(whole), whole.buffers()).cast(type)
 
     return apply(to.call, type, kernel, to.series, risky=True)
 

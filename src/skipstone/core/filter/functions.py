@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.arrays import bools
 from skipstone.core.domain.keys import is_text
-from skipstone.core.filter import arithmetic, nested, strings, times
+from skipstone.core.filter import arithmetic, nested, numeric, strings, times
 from skipstone.core.filter.arithmetic import as_type, common_type, is_number, spark_type, wider_decimal
 from skipstone.core.filter.casts import cast
 from skipstone.core.filter.conditions import Arguments, BatchRows, Series, apply
@@ -172,11 +172,26 @@ FUNCTIONS: dict[str, Build] = {
     "floor": arithmetic.floor_or_ceil,
     "ceil": arithmetic.floor_or_ceil,
     "sqrt": arithmetic.square_root,
+    **dict.fromkeys(("round", "bround"), numeric.rounding),
+    **dict.fromkeys(numeric.DOUBLE_FUNCTIONS, numeric.of_double),
+    "log": numeric.logarithm,
+    **dict.fromkeys(("power", "atan2"), numeric.two_doubles),
+    **dict.fromkeys("&|^", numeric.bits),
+    "~": numeric.inverted_bits,
+    **dict.fromkeys(("shiftleft", "shiftright"), numeric.shift),
     **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "reverse"), strings.string_function),
     "length": strings.length,
     **dict.fromkeys(("substr", "left", "right"), strings.substring),
     "concat": strings.concat,
+    "concat_ws": strings.concat_with,
     "replace": strings.replace,
+    **dict.fromkeys(("lpad", "rpad"), strings.pad),
+    "repeat": strings.repeat,
+    "split": strings.split,
+    "split_part": strings.split_part,
+    "regexp_replace": strings.regexp_replace,
+    **dict.fromkeys(("octet_length", "bit_length"), strings.byte_length),
+    **dict.fromkeys(("md5", "sha1", "sha2"), strings.digest),
     "rlike": strings.rlike,
     **dict.fromkeys(times.FIELDS, times.date_field),
     "date_trunc": times.date_trunc,

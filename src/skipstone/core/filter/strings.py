@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 
@@ -126,6 +127,135 @@ def concat(to: Arguments) -> Series:
     return apply(to.call, wide, kernel, strings, cost=20)
 
 
+def pad(to: Arguments) -> Series:
+    """``lpad`` and ``rpad`` to a constant length; a longer string is cut."""
+    if len(to.types) not in (2, 3) or not is_text(to.types[0]):
+        raise to.unsupported("arguments must be a string, a length and a string to fill with")
+    length, fill = (*(None if c is None else c.as_py() for c in to.constants[1:]), " ")[:2]
+    if not isinstance(length, int) or not isinstance(fill, str):
+        raise to.unsupported("the length and the string to fill with must be constants")
+    size, type = max(length, 0), to.types[0]
+    left = to.call.name == "lpad"
+
+    def padded(text: str) -> str:
+        missing = size - len(text)
+        if missing <= 0 or not fill:
+            return text[:size]
+        more = (fill * (missing // len(fill) + 1))[:missing]
+        return more + text if left else text + more
+
+    return apply(to.call, type, lambda a, *_: map_distinct(a, padded, type), to.series, cost=40)
+
+
+def repeat(to: Arguments) -> Series:
+    """``repeat(string, times)``."""
+    if len(to.types) != 2 or not is_text(to.types[0]) or not pa.types.is_integer(to.types[1]):
+        raise to.unsupported("arguments must be a string and an integer")
+
+    def kernel(array: pa.Array, times: pa.Array) -> pa.Array:
+        return pc.binary_repeat(array, pc.max_element_wise(times, 0, skip_nulls=False).cast(pa.int64()))
+
+    return apply(to.call, to.types[0], kernel, to.series, cost=20)
+
+
+def concat_with(to: Arguments) -> Series:
+    """``concat_ws(separator, ...)``, which leaves out NULLs."""
+    if not to.types or not all(is_text(t) or pa.types.is_null(t) for t in to.types):
+        raise to.unsupported("arguments must be strings")
+    wide = pa.large_string()
+
+    def kernel(separator: pa.Array, *parts: pa.Array) -> pa.Array:
+        separator, joined = separator.cast(wide), pa.nulls(len(separator), wide)
+        for part in (p.cast(wide) for p in parts):
+            both = pc.binary_join_element_wise(joined, part, separator)
+            joined = pc.coalesce(both, joined, part)
+        return pc.if_else(separator.is_null(), None, joined.fill_null(""))
+
+    return apply(to.call, wide, kernel, to.series, cost=20)
+
+
+def split_part(to: Arguments) -> Series:
+    """``split_part(string, delimiter, n)`` with constants; counted from the end for a negative number."""
+    words = [None if scalar is None else scalar.as_py() for scalar in to.constants[1:]]
+    if len(to.types) != 3 or not is_text(to.types[0]):
+        raise to.unsupported("arguments must be a string, a delimiter and a number")
+    delimiter, number = words
+    if not isinstance(delimiter, str) or not isinstance(number, int) or number == 0:
+        raise to.unsupported(
+            "the delimiter must be a constant string, and the number a constant other than 0"
+        )
+
+    def part(text: str) -> str:
+        parts = text.split(delimiter) if delimiter else [text]
+        at = number - 1 if number > 0 else len(parts) + number
+        return parts[at] if 0 <= at < len(parts) else ""
+
+    type = to.types[0]
+    return apply(to.call, type, lambda a, *_: map_distinct(a, part, type), to.series, cost=40)
+
+
+def split(to: Arguments) -> Series:
+    """``split(string, pattern)`` with a constant pattern."""
+    regex = _constant_pattern(to, 2)
+    if pc.match_substring_regex(pa.array([""]), f"^(?:{regex})$")[0].as_py():
+        raise to.unsupported("the pattern matches an empty string")
+
+    def kernel(array: pa.Array) -> pa.Array:
+        return pc.split_pattern_regex(array, regex)
+
+    return apply(to.call, pa.list_(to.types[0]), kernel, to.series[:1], cost=40)
+
+
+def regexp_replace(to: Arguments) -> Series:
+    """``regexp_replace(string, pattern, replacement)`` with constants and ``$1`` for groups."""
+    regex = _constant_pattern(to, 3)
+    new = None if to.constants[2] is None else to.constants[2].as_py()
+    if not isinstance(new, str) or re.search(r"\\|\$(?![0-9](?![0-9]))", new):
+        raise to.unsupported("the replacement must be a constant with groups such as $1, and no backslash")
+    new = re.sub(r"\$([0-9])", r"\\\1", new)
+
+    def kernel(array: pa.Array) -> pa.Array:
+        return pc.replace_substring_regex(array, regex, new)
+
+    kernel(pa.array([""]))  # a group that doesn't exist is an error before rows are read
+    return apply(to.call, to.types[0], kernel, to.series[:1], cost=40)
+
+
+def byte_length(to: Arguments) -> Series:
+    """``octet_length`` and ``bit_length``, of UTF-8 for strings."""
+    if len(to.types) != 1 or not (is_text(to.types[0]) or is_binary(to.types[0])):
+        raise to.unsupported("the argument must be a string or binary")
+    bits = 8 if to.call.name == "bit_length" else 1
+    kernel = lambda a: pc.multiply(pc.binary_length(_bytes(a)), bits).cast(pa.int32())  # noqa: E731
+    return apply(to.call, pa.int32(), kernel, to.series, cost=5)
+
+
+_HASHES = {"md5": hashlib.md5, "sha1": hashlib.sha1, "sha2": hashlib.sha256}
+
+
+def digest(to: Arguments) -> Series:
+    """``md5`` and ``sha1``, and ``sha2`` with a constant number of bits, as hexadecimal text."""
+    bits = to.constants[1] if to.call.name == "sha2" and len(to.types) == 2 else None
+    if len(to.types) != (2 if to.call.name == "sha2" else 1) or not (
+        is_text(to.types[0]) or is_binary(to.types[0])
+    ):
+        raise to.unsupported("the argument must be a string or binary")
+    make = _HASHES[to.call.name]
+    if to.call.name == "sha2":
+        widths = {0: hashlib.sha256, 224: hashlib.sha224, 256: hashlib.sha256, 384: hashlib.sha384}
+        widths[512] = hashlib.sha512
+        if bits is None or bits.as_py() not in widths:
+            raise to.unsupported("the bits must be 224, 256, 384 or 512")
+        make = widths[bits.as_py()]
+
+    def kernel(array: pa.Array, *_: pa.Array) -> pa.Array:
+        return pa.array(
+            [None if b is None else make(b).hexdigest() for b in _bytes(array).to_pylist()], pa.string()
+        )
+
+    return apply(to.call, pa.string(), kernel, to.series, cost=80)
+
+
 def replace(to: Arguments) -> Series:
     """``replace(string, search, with)`` with constant strings."""
     if len(to.types) not in (2, 3) or not is_text(to.types[0]):
@@ -247,7 +377,13 @@ class _UnsupportedPattern(Exception):
 
 def rlike(to: Arguments) -> Series:
     """``rlike(string, pattern)``: whether the pattern matches anywhere in the string."""
-    pattern = to.constants[1] if len(to.constants) == 2 else None
+    regex = _constant_pattern(to, 2)
+    return apply(to.call, pa.bool_(), lambda a: pc.match_substring_regex(a, regex), to.series[:1], cost=40)
+
+
+def _constant_pattern(to: Arguments, count: int) -> str:
+    """The pattern of a function of a string and a constant pattern, for RE2."""
+    pattern = to.constants[1] if len(to.constants) == count else None
     if pattern is None or not pattern.is_valid or not is_text(pattern.type) or not is_text(to.types[0]):
         raise to.unsupported("arguments must be a string and a constant pattern")
     try:
@@ -257,7 +393,7 @@ def rlike(to: Arguments) -> Series:
         raise to.unsupported(
             f"the pattern uses {error}, where Java's regular expressions differ from RE2's"
         ) from None
-    return apply(to.call, pa.bool_(), lambda a: pc.match_substring_regex(a, regex), to.series[:1], cost=40)
+    return regex
 
 
 def translate(pattern: str) -> str:

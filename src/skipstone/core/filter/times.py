@@ -429,7 +429,7 @@ def _format_field(letter: str, count: int, days: Array, second: Array, nanos: Ar
     if letter == "y":
         years = _months(days) // 12 + 1970
         if count == 2:
-            return _padded(years % 100, 2)
+            return _padded(np.abs(years) % 100, 2)
         return _padded(years, count, plus=count == 4)
     return _padded(_NUMBERS[letter](days, second), count)
 

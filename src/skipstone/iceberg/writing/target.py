@@ -123,7 +123,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
             f"can't convert {whole.type} to the table's type {field.type}: {error}",
             path=table,
             column=field.name,
-            hint="cast the column before writing",
+            hint="fix the value, or cast the column before writing",
         ) from error
 
 
@@ -177,8 +177,9 @@ def _type_before_cast(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         bytes_like = is_binary(own) or pa.types.is_fixed_size_binary(own)
         # Top-level strings are parsed; those in structs are not, and are refused.
         return own if bytes_like or _is_uuid(own) or (is_text(own) and _is_uuid(wanted)) else wanted
-    if pa.types.is_time(wanted):
-        return own if pa.types.is_time(own) else wanted
+    for same in (pa.types.is_time, pa.types.is_integer):
+        if same(wanted):
+            return own if same(own) else wanted
     if pa.types.is_struct(own) and pa.types.is_struct(wanted):
         types = {field.name: field.type for field in own.fields}
         return pa.struct([_field_before_cast(part, types) for part in wanted.fields])

@@ -208,8 +208,14 @@ _OPERATORS: MappingProxyType[type[exp.Expr], str] = MappingProxyType(
         exp.Mod: "%",
         exp.DPipe: "concat",
         exp.IntDiv: "div",
+        exp.BitwiseAnd: "&",
+        exp.BitwiseOr: "|",
+        exp.BitwiseXor: "^",
+        exp.BitwiseLeftShift: "shiftleft",
+        exp.BitwiseRightShift: "shiftright",
     }
 )
+_BITS = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift, exp.BitwiseRightShift)
 
 
 @_read.register(exp.Add)
@@ -219,13 +225,31 @@ _OPERATORS: MappingProxyType[type[exp.Expr], str] = MappingProxyType(
 @_read.register(exp.Mod)
 @_read.register(exp.DPipe)
 @_read.register(exp.IntDiv)
+@_read.register(exp.BitwiseAnd)
+@_read.register(exp.BitwiseOr)
+@_read.register(exp.BitwiseXor)
+@_read.register(exp.BitwiseLeftShift)
+@_read.register(exp.BitwiseRightShift)
 def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
     name = _OPERATORS[type(node)]
+    if isinstance(node, _BITS):
+        # sqlglot gives all of them one precedence, Spark gives each its own.
+        if any(
+            isinstance(arg, _BITS) and type(arg) is not type(node) for arg in (node.this, node.expression)
+        ):
+            raise ParseError(f"{node.sql(to.dialect)} mixes operators of bits", hint="add parentheses")
+        if name.startswith("shift") or not to.spark_like:
+            name = to.foreign(name)
     if name == "div" or (name == "/" and to.dialect in ("trino", "presto")):
         name = to.foreign(name)  # integer division in these dialects
     left, right = to.value(node.this), to.value(node.expression)
     intervals = _add_intervals(left, right, -1 if name == "-" else 1, to) if name in ("+", "-") else None
     return to.call(name, left, right) if intervals is None else intervals
+
+
+@_read.register
+def _(node: exp.BitwiseNot, to: SqlReader) -> tree.Expr:
+    return to.call(to.foreign("~"), to.value(node.this))
 
 
 @_read.register
@@ -648,6 +672,10 @@ def _trunc(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
     return tree.Cast(tree.Call("date_trunc", (tree.lit(name, zone=zone), start), zone), pa.date32(), zone)
 
 
+def _unix_timestamp(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
+    return tree.Call("unix_seconds", (tree.Cast(args[0], INSTANT, zone),), zone) if len(args) == 1 else None
+
+
 def _unhex(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
     text = _plain(args[0]) if len(args) == 1 else None
     try:
@@ -688,6 +716,7 @@ SPECIAL: MappingProxyType[str, Callable[[Args, str, str], tree.Expr | None]] = M
         "to_timestamp": _cast(INSTANT),
         "trunc": _trunc,
         "unhex": _unhex,
+        "unix_timestamp": _unix_timestamp,
     }
 )
 """Functions that become nodes of their own, if their arguments are supported."""

@@ -75,13 +75,14 @@ _ZONE_HINT = "use a region such as Europe/Paris, UTC, or an offset such as +02:0
 # -- function names ----------------------------------------------------------------------------
 
 _SAME = (
-    *("abs", "ceil", "coalesce", "date_trunc", "day", "exp", "floor", "hour", "length", "ln", "lower"),
+    *("abs", "ceil", "coalesce", "date_trunc", "day", "exp", "floor", "hour", "length", "lower"),
     *("minute", "month", "nullif", "quarter", "replace", "reverse", "second", "sqrt", "upper", "year"),
     *("current_timestamp", "current_date", "localtimestamp", "last_day"),
 )
 
 SPARK_ALIASES = MappingProxyType(
     {
+        "btrim": "trim",
         "cardinality": "size",
         "ceiling": "ceil",
         "char_length": "length",
@@ -97,9 +98,13 @@ SPARK_ALIASES = MappingProxyType(
         "mod": "%",
         "now": "current_timestamp",
         "nvl": "coalesce",
+        "pow": "power",
         "regexp": "rlike",
         "regexp_like": "rlike",
+        "sha": "sha1",
+        "signum": "sign",
         "substring": "substr",
+        "to_unix_timestamp": "unix_timestamp",
         "ucase": "upper",
     }
 )
@@ -522,12 +527,32 @@ def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]
         tokens = list(grammar.tokenize(text))
         if kind is exp.Select:
             tokens.insert(0, Token(TokenType.SELECT, "SELECT"))
-        statements = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(kind, tokens, text)
-    except RecursionError:
-        raise
     except Exception as error:  # noqa: BLE001  (sqlglot also raises other errors, such as Decimal's)
         raise _parse_error(text, error, dialect) from None
-    return [node for node in statements if node is not None]
+
+    def parse(tokens: list[Token]) -> list[exp.Expr]:
+        made = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(kind, tokens, text)
+        return [node for node in made if node is not None]
+
+    failed: Exception | None = None
+    try:
+        statements = parse(tokens)
+        if statements:
+            return statements
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        failed = error
+    if dialect in SPARK_LIKE:
+        from skipstone.predicate.sql.reserved import reserved_as_names
+
+        named = reserved_as_names(tokens)
+        if named is not None:
+            with contextlib.suppress(Exception):
+                return parse(named)
+    if failed is not None:
+        raise _parse_error(text, failed, dialect) from None
+    return []
 
 
 def _parse_error(text: str, error: Exception, dialect: str) -> ParseError:

@@ -257,7 +257,16 @@ def _(node: tree.Cast, to: SqlWriter) -> exp.Expr:
 
 
 _OPERATORS: MappingProxyType[str, type[exp.Binary]] = MappingProxyType(
-    {"+": exp.Add, "-": exp.Sub, "*": exp.Mul, "/": exp.Div, "%": exp.Mod}
+    {
+        "+": exp.Add,
+        "-": exp.Sub,
+        "*": exp.Mul,
+        "/": exp.Div,
+        "%": exp.Mod,
+        "&": exp.BitwiseAnd,
+        "|": exp.BitwiseOr,
+        "^": exp.BitwiseXor,
+    }
 )
 
 
@@ -267,6 +276,8 @@ def _(node: tree.Call, to: SqlWriter) -> exp.Expr:
     if (own == to.dialect and bare == "/") or (node.name in _OPERATORS and len(node.args) == 2):
         if node.name == "/" and to.dialect in ("trino", "presto"):
             raise to.unsupported(node, "division of integers returns an integer there")
+        if node.name in "&|^" and not to.spark_like:
+            raise to.unsupported(node, "no equivalent operator")
         return _OPERATORS[bare or node.name](
             this=_inner(node.args[0], to), expression=_inner(node.args[1], to)
         )
