@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import polars as pl
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import (
@@ -230,7 +231,9 @@ def test_threads_share_a_table(history: Path) -> None:
     filters += [{"type": "is-null", "term": "n"}, {"type": "is-nan", "term": "f"}]
 
     def plan(client: httpx.Client, filter: dict[str, Any]) -> Any:
-        return client.post("/v1/namespaces/db/tables/changed/plan", json={"filter": filter}).json()
+        made = client.post("/v1/namespaces/db/tables/changed/plan", json={"filter": filter}).json()
+        assert made.pop("plan-id")
+        return made
 
     with serving(history) as running, running.client() as client:
         expected = [plan(client, one) for one in filters]
@@ -314,3 +317,123 @@ def test_delete_files_of_all_kinds(tmp_path: Path) -> None:
     assert len(kinds) == 3
     assert {file for file, mine in kinds.items() if "position-deletes" in mine} == {path}
     assert any("equality-deletes" in mine for mine in kinds.values())
+
+
+# -- partitions that are NULL ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def partly_null(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Tables with a NULL partition value, a partition of a value beside NULL, and floats."""
+    warehouse = tmp_path_factory.mktemp("nulls") / "warehouse"
+    catalog = sk.catalog(f"{warehouse}/")
+    schema = pa.schema({"id": pa.int64(), "c": pa.string(), "d": pa.int32(), "f": pa.float64()})
+    rows = pa.table({"id": [1, 2, 3], "c": ["a", None, "b"], "d": [1, 2, None], "f": [1.5, 2.5, 3.5]}, schema)
+    for name, by in (("one", ["c"]), ("two", ["c", "d"]), ("buckets", ["bucket(4, id)", "truncate(2, c)"])):
+        table = catalog.create_table(f"db.{name}", schema, partition_by=by)
+        sk.ingest(rows, table, engine="local")
+    with serving(warehouse) as running:
+        yield running
+
+
+NULLS: list[tuple[BooleanExpression, pl.Expr, list[int]]] = [
+    (GreaterThan("id", 0), pl.col("id") > 0, [1, 2, 3]),
+    (IsNull("c"), pl.col("c").is_null(), [2]),
+    (EqualTo("c", "a"), pl.col("c") == "a", [1]),
+    (NotEqualTo("c", "a"), pl.col("c") != "a", [3]),
+    (IsNull("d"), pl.col("d").is_null(), [3]),
+    (LessThan("d", 2), pl.col("d") < 2, [1]),
+]
+
+
+@pytest.mark.parametrize("name", ["one", "two", "buckets"])
+@pytest.mark.parametrize(("filter", "expression", "ids"), NULLS, ids=[str(one[0]) for one in NULLS])
+def test_partitions_that_are_null(
+    partly_null: Running,
+    name: str,
+    filter: BooleanExpression,
+    expression: pl.Expr,
+    ids: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pyiceberg's model of a plan has no NULL, so its users get such files without a partition."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    table = load_catalog("planned", type="rest", uri=partly_null.uri).load_table(f"db.{name}")
+    assert sorted(table.scan(row_filter=filter).to_arrow()["id"].to_pylist()) == ids
+    for reader in ("native", "pyiceberg"):
+        frame = pl.scan_iceberg(table, reader_override=reader).filter(expression)  # type: ignore[arg-type]
+        assert sorted(frame.collect()["id"].to_list()) == ids
+    plans = [one for one in partly_null.log()[-3:] if one["route"].endswith("/plan")]
+    assert [one["status"] for one in plans] == [200, 200, 200]
+
+
+def test_other_clients_read_null_partitions(partly_null: Running) -> None:
+    address = "/v1/namespaces/db/tables/two"
+    with partly_null.client() as client:
+        files = [
+            task["data-file"] for task in client.post(f"{address}/plan", json={}).json()["file-scan-tasks"]
+        ]
+        assert (0, ["a", 1]) in [(file["spec-id"], file["partition"]) for file in files]
+        assert [None in file["partition"] for file in files].count(True) == 2
+        specs = client.get(address).json()["metadata"]["partition-specs"]
+        assert [len(spec["fields"]) for spec in specs] == [2]
+        pyiceberg = {"User-Agent": "PyIceberg/0.12.0"}
+        answer = client.post(f"{address}/plan", json={}, headers=pyiceberg).json()
+        files = [task["data-file"] for task in answer["file-scan-tasks"]]
+        assert sorted(file["partition"] for file in files) == [[], [], ["a", 1]]
+        (bare,) = {file["spec-id"] for file in files if not file["partition"]}
+        specs = client.get(address, headers=pyiceberg).json()["metadata"]["partition-specs"]
+        assert {spec["spec-id"]: len(spec["fields"]) for spec in specs} == {0: 2, bare: 0}
+
+
+def test_partitions_that_a_client_needs_and_cannot_read(tmp_path: Path) -> None:
+    """A file that may lack a column has its value from the partition only: without it rows would be wrong."""
+    maker = Maker(
+        tmp_path,
+        [("id", "long"), ("p", "string"), ("q", "string")],
+        [("p", "identity"), ("q", "identity")],
+        seed="needed",
+    )
+    home = sk.catalog(f"{tmp_path}/home/").iceberg
+    home.create_namespace("db")
+    maker.append([{"id": 1, "p": "a", "q": None}], leave_out=True)
+    home.register_table("db.t", maker.metadata_location)
+    with serving(tmp_path / "home") as running:
+        table = load_catalog("planned", type="rest", uri=running.uri).load_table("db.t")
+        with pytest.raises(Exception, match=r"value of p beside NULL; set scan-planning-mode=client"):
+            table.scan().to_arrow()
+        alone = load_catalog("alone", type="rest", uri=running.uri, **{"scan-planning-mode": "client"})
+        assert alone.load_table("db.t").scan().to_arrow()["p"].to_pylist() == ["a"]
+
+
+def test_floats_in_filters_of_text(partly_null: Running) -> None:
+    """pyiceberg reads 2.5 in a text as a decimal, and sends it as a text."""
+    catalogs = [
+        load_catalog("c", type="rest", uri=partly_null.uri, **more)
+        for more in ({}, {"scan-planning-mode": "client"})
+    ]
+    for text, ids in (("f > 2.4", [2, 3]), ("f = 2.5", [2]), ("f in (1.5, 9.25)", [1]), ("f < 0.001", [])):
+        for catalog in catalogs:
+            rows = catalog.load_table("db.one").scan(row_filter=text).to_arrow()
+            assert sorted(rows["id"].to_pylist()) == ids
+
+
+def test_deletes_name_their_data_file(tmp_path: Path) -> None:
+    """A position delete file with deletes of one data file says so, by its manifest's bounds as well."""
+    catalog = sk.catalog(f"{tmp_path}/home/")
+    table = catalog.create_table("db.k", pa.schema([("id", pa.int64())]), key=["id"])
+    for first in (0, 100):
+        table.append(pa.table({"id": range(first, first + 100)}))
+    table.delete("id < 5")
+    table.delete("id in (7, 107)")
+    with serving(tmp_path / "home") as running, running.client() as client:
+        plan = client.post("/v1/namespaces/db/tables/k/plan", json={}).json()
+    named = []
+    for task in plan["file-scan-tasks"]:
+        for at in task["delete-file-references"]:
+            delete = plan["delete-files"][at]
+            if "referenced-data-file" in delete:
+                assert delete["referenced-data-file"] == task["data-file"]["file-path"]
+                named.append(delete["record-count"])
+    assert named.count(5) == 1
+    assert len(plan["delete-files"]) in (2, 3)

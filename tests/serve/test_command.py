@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -50,10 +49,10 @@ def test_the_command(lake: Path, tmp_path: Path) -> None:
         try:
             assert process.stderr.readline() == f"serving on http://127.0.0.1:{port}\n"
             headers = {"Authorization": "Bearer ana"}
+            # It has said so: requests are accepted.
             with httpx.Client(
                 base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False
             ) as client:
-                _wait(client)
                 plan = client.post("/api/plan", json={"lake": "logs", "where": "id = 2"}).json()
                 assert [Path(task["path"]).name for task in plan["tasks"]] == ["a.parquet"]
         finally:
@@ -64,15 +63,53 @@ def test_the_command(lake: Path, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-def _wait(client: httpx.Client) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+def test_a_port_in_use(lake: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(app, ["serve", "--lake", f"logs={lake}", "--port", str(port)])
+    assert done.exit_code == 5
+    assert f"port {port} of 127.0.0.1 is already in use" in done.stderr
+    assert "serving on" not in done.stderr
+    done = CliRunner().invoke(app, ["serve", "--lake", f"logs={lake}", "--host", "127.0.0.999"])
+    assert done.exit_code == 5
+
+
+_WITHOUT_PYICEBERG = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyiceberg":
+            raise ModuleNotFoundError(f"No module named {name!r}", name="pyiceberg")
+sys.meta_path.insert(0, Missing())
+from skipstone.cli.start import run
+run()
+"""
+
+
+def test_directories_without_pyiceberg(lake: Path) -> None:
+    """The extra ``server`` is enough for directories; a catalog needs the other one."""
+    port = free_port()
+    base = [sys.executable, "-c", _WITHOUT_PYICEBERG, "serve", "--port", str(port)]
+    with subprocess.Popen([*base, "--lake", f"logs={lake}"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
         try:
-            client.get("/health")
-            return
-        except httpx.ConnectError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+            assert process.stderr.readline().startswith("serving on")
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+                for question in ("plan", "explain", "files", "layout"):
+                    answer = client.post(f"/api/{question}", json={"lake": "logs"})
+                    assert answer.status_code == 200, answer.text
+                assert client.get("/v1/config").json()["endpoints"] == []
+                assert client.get("/api/tables").json() == {"tables": []}
+                assert client.get("/api/openapi.json").status_code == 200
+                assert client.post("/api/plan", json={"table": "db.t"}).status_code == 404
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.stderr.read()
+    done = subprocess.run([*base, "--catalog", str(lake)], capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "pyiceberg is not installed" in done.stderr
 
 
 @pytest.mark.parametrize(

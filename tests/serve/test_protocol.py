@@ -88,7 +88,7 @@ def test_a_plan_in_one_answer(server: Running) -> None:
         plan = client.post(PLAN, json={"filter": {"type": "eq", "term": "part", "value": 2}}).json()
     assert plan["status"] == "completed"
     assert "plan-tasks" not in plan
-    assert "plan-id" not in plan
+    assert plan["plan-id"]
     assert len(plan["file-scan-tasks"]) == 2
     task = plan["file-scan-tasks"][0]
     assert task["residual-filter"] is True
@@ -306,8 +306,8 @@ def test_a_table_that_leads_outside_is_refused(tmp_path: Path) -> None:
     catalog = sk.catalog(f"{tmp_path}/home/")
     table = catalog.create_table("db.t", pa.schema({"id": pa.int64()}))
     with serving(tmp_path / "home") as running, running.client() as client:
-        empty = {"status": "completed", "file-scan-tasks": []}
-        assert client.post("/v1/namespaces/db/tables/t/plan", json={}).json() == empty
+        plan = client.post("/v1/namespaces/db/tables/t/plan", json={}).json()
+        assert plan == {"status": "completed", "plan-id": plan["plan-id"], "file-scan-tasks": []}
     outside = tmp_path / "outside.parquet"
     pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), outside)
     table.table.add_files([str(outside)])
@@ -359,9 +359,78 @@ def test_lists_have_only_what_may_be_read(guarded: Running) -> None:
     for name in ("ana", "cleo", "ben"):
         with guarded.client(name) as client:
             namespaces = client.get("/v1/namespaces").json()["namespaces"]
-            tables = client.get("/v1/namespaces/db/tables").json()["identifiers"]
-            seen[name] = len(namespaces), len(tables), client.get("/api/lakes").json()["lakes"]
-    assert seen == {"ana": (1, 1, []), "cleo": (0, 0, ["logs"]), "ben": (1, 1, [])}
+            listed = client.get("/v1/namespaces/db/tables")
+            tables = len(listed.json()["identifiers"]) if listed.status_code == 200 else listed.status_code
+            seen[name] = len(namespaces), tables, client.get("/api/lakes").json()["lakes"]
+    assert seen == {"ana": (1, 1, []), "cleo": (0, 403, ["logs"]), "ben": (1, 1, [])}
+
+
+def test_namespaces_without_rights_are_as_if_they_did_not_exist(guarded: Running) -> None:
+    with guarded.client("cleo") as client:
+        for path in (
+            "/v1/namespaces/{}",
+            "/v1/namespaces/{}/tables",
+            "/v1/namespaces?parent={}",
+            "/v1/namespaces/{}/tables/events",
+        ):
+            answers = {}
+            for name in ("db", "nosuch"):
+                answer = client.get(path.format(name))
+                answers[name] = answer.status_code, answer.text.replace(name, "")
+            assert answers["db"] == answers["nosuch"]
+            assert answers["db"][0] == 403
+    with guarded.client("ana") as client:
+        assert client.get("/v1/namespaces?parent=db").json() == {"namespaces": []}
+
+
+def test_requests_without_a_route_are_logged_and_limited(warehouse: Path, root: Path) -> None:
+    tokens = write_tokens(root / "rate.json", ana={"*": BOTH})
+    limits = {"rate": 0.001}
+    with serving(warehouse, token_file=str(tokens), limits=limits) as running, running.client() as client:
+        error_of(client.get("/v1/nosuch"), 404, "NoSuchEndpointException")
+        error_of(client.get("/v1/other"), 429, "TooManyRequestsException")
+        lines = running.log()
+        assert [(one["route"], one["status"]) for one in lines] == [("none", 404), ("none", 429)]
+    with serving(warehouse) as running, running.client() as client:
+        for path in ("/v1/nosuch", "/v1/config/"):
+            answer = client.get(path, headers={"Host": "elsewhere.example"})
+            error_of(answer, 403, "ForbiddenException")
+            assert "location" not in answer.headers
+        error_of(client.get("/v1/config/"), 404, "NoSuchEndpointException")
+        assert 'skipstone_requests_total{route="none",status="403"} 2' in client.get("/metrics").text
+
+
+def test_endpoints_are_named_as_in_the_document(server: Running) -> None:
+    with server.client() as client:
+        endpoints = client.get("/v1/config").json()["endpoints"]
+    for method in ("GET", "DELETE"):
+        assert (
+            f"{method} /v1/{{prefix}}/namespaces/{{namespace}}/tables/{{table}}/plan/{{plan-id}}" in endpoints
+        )
+
+
+def test_parameters_of_lists_and_tables(tmp_path: Path) -> None:
+    catalog = sk.catalog(f"{tmp_path}/home/")
+    table = catalog.create_table("db.t", pa.schema({"id": pa.int64()}))
+    for number in range(3):
+        table.table.append(pa.table({"id": pa.array([number], pa.int64())}))
+    oldest = table.table.snapshots()[0].snapshot_id
+    table.table.manage_snapshots().create_tag(oldest, "first").commit()
+    with serving(tmp_path / "home") as running, running.client() as client:
+        address = "/v1/namespaces/db/tables/t"
+        counts = {}
+        for wanted in ("", "?snapshots=all", "?snapshots=refs"):
+            metadata = client.get(address + wanted).json()["metadata"]
+            counts[wanted] = len(metadata["snapshots"])
+            assert {"main", "first"} == metadata["refs"].keys()
+        assert counts == {"": 3, "?snapshots=all": 3, "?snapshots=refs": 2}
+        message = error_of(client.get(f"{address}?snapshots=AAA"), 400, "BadRequestException")
+        assert message == "snapshots is not all or refs"
+        for path in ("/v1/namespaces", "/v1/namespaces/db/tables"):
+            for size in ("0", "-1", "x", ""):
+                answer = client.get(path, params={"pageSize": size})
+                assert "pageSize is not a positive" in error_of(answer, 400, "BadRequestException")
+            assert client.get(path, params={"pageSize": "1", "pageToken": ""}).status_code == 200
 
 
 def test_patterns() -> None:
@@ -687,7 +756,7 @@ def test_a_directory_is_listed_again(tmp_path: Path) -> None:
         pq.write_table(pa.table({"id": [2]}), lake / "b.parquet")
         assert len(client.post("/api/plan", json={"lake": "lake"}).json()["tasks"]) == 2
         # There is no catalog.
-        error_of(client.get("/v1/namespaces"), 404, "NoSuchNamespaceException")
+        error_of(client.get("/v1/namespaces"), 404, "NoSuchEndpointException")
 
 
 def test_lakes_are_shared_while_one_thread_opens_them_again(logs: str) -> None:

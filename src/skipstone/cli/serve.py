@@ -78,11 +78,13 @@ def serve(
 
         from skipstone.errors import require
 
-        require("starlette", "uvicorn", "pyiceberg")
+        require("starlette", "uvicorn")
         from skipstone.serve.access import Limits
-        from skipstone.serve.app import make_server
+        from skipstone.serve.app import make_server, run
 
         named = source.catalog or source.catalog_property or os.environ.get(CATALOG_VARIABLE)
+        if named:
+            require("pyiceberg")
         limits = Limits(body=max_body, seconds=time_limit, submit_after=async_after, rate=rate)
         server = make_server(
             source.open_catalog().iceberg if named else None,
@@ -100,5 +102,5 @@ def serve(
         gc.collect()
         gc.freeze()
         scheme = "http" if tls_cert is None else "https"
-        typer.echo(f"serving on {scheme}://{host}:{port}", err=True)
-        server.run()
+        address = f"[{host}]" if ":" in host else host
+        run(server, lambda: typer.echo(f"serving on {scheme}://{address}:{port}", err=True))

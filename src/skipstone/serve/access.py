@@ -20,6 +20,8 @@ Right: TypeAlias = Literal["read", "plan"]
 
 _RIGHTS: Final = ("read", "plan")
 _CALLERS: Final = 10_000
+_LONG, _CONDITION = 1_000, 8
+"""Characters of a text that can have many conditions, and of a condition at least."""
 
 
 BUSY: Final = {"Retry-After": "1"}
@@ -66,6 +68,10 @@ class Limits:
     """Levels of a request's JSON, and so of its predicate."""
     items: int = 10_000
     """Members of each list of a request: values of IN, ranges of a domain, columns."""
+    values: int = 50_000
+    """Values in all of a request; a long text counts as one value for each of its conditions."""
+    cost: int = 500_000_000
+    """Values of a request times files of the lake."""
     text: int = 64 * 1024
     """Characters of each text of a request: SQL conditions, values."""
     seconds: float = 30.0
@@ -91,22 +97,33 @@ class Limits:
     fresh_seconds: float = 10.0
     """Age at which a directory is listed again."""
 
-    def check_document(self, document: Any) -> None:
-        """Refuse JSON that is nested too deeply, has long lists or texts, or text that is not Unicode."""
-        level = [document]
+    def check_document(self, document: Any) -> int:
+        """Count the values of JSON; refuse too many of them or of levels, and text that is not Unicode."""
+        level, values = [document], 0
         for _ in range(self.depth):
             below: list[Any] = []
             for value in level:
-                if isinstance(value, str):
-                    self._check_text(value)
                 if isinstance(value, list | dict):
                     if len(value) > self.items:
                         raise bad_request(f"list in the request has more than {self.items:,} members")
                     below += value if isinstance(value, list) else [*value, *value.values()]
+                    continue
+                values += 1
+                if isinstance(value, str):
+                    self._check_text(value)
+                    values += len(value) // _CONDITION if len(value) > _LONG else 0
+            if values > self.values:
+                raise bad_request(f"request has more than {self.values:,} values")
             if not below:
-                return
+                return values
             level = below
         raise bad_request(f"request is nested more than {self.depth} levels deep")
+
+    def check_cost(self, values: int, files: int) -> None:
+        """Refuse a question whose values would be compared with too many files."""
+        if values * files > self.cost:
+            problem = f"request has {values:,} values, too many for {files:,} files"
+            raise bad_request(f"{problem}; ask with fewer values or ranges")
 
     def _check_text(self, text: str) -> None:
         if len(text) > self.text:

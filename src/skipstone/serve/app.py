@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import errno
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyiceberg.exceptions import NoSuchNamespaceError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Route
 
 from skipstone.errors import UsageError
 from skipstone.serve import details
-from skipstone.serve.access import (
-    Limits,
-    RateLimit,
-    Refusal,
-    Right,
-    Tokens,
-    is_loopback,
-    json_text,
-    names_of,
-)
-from skipstone.serve.gate import Answer, Call, Gate, Workers, refusal_of, response_of
-from skipstone.serve.lakes import Lakes, Plans, StoredPlan, check_name
+from skipstone.serve.access import Limits, RateLimit, Refusal, Right, Tokens, is_loopback, json_text
+from skipstone.serve.gate import Answer, Call, Gate
+from skipstone.serve.lakes import Lakes, Plans
 from skipstone.serve.openapi import api_document
 from skipstone.serve.page import page_routes
 from skipstone.serve.questions import explain, files_to_query, plan
 from skipstone.serve.records import Log, Metrics
-from skipstone.serve.tables import TablePlan, plan_table, read_request
-from skipstone.tables import Catalog
+from skipstone.serve.workers import Workers
 
 if TYPE_CHECKING:
     import uvicorn
 
-_SEPARATOR: Final = "\x1f"
-_NAMESPACES: Final = "/v1/namespaces"
-_NAMESPACE: Final = "/v1/namespaces/{namespace}"
-_TABLES: Final = f"{_NAMESPACE}/tables"
-_TABLE: Final = f"{_TABLES}/{{table}}"
+Endpoint: TypeAlias = tuple[str, str, Callable[[Call], Awaitable[Answer]]]
 
 
 class Planner:
@@ -51,34 +35,18 @@ class Planner:
 
     def __init__(self, lakes: Lakes, tokens: Tokens, limits: Limits, log: Log, rate: RateLimit) -> None:
         self.lakes, self.limits = lakes, limits
-        self.plans, self.workers = Plans(limits), Workers(limits)
+        self.plans, self.workers = Plans(limits), Workers(limits, shared=tokens.required)
         self.metrics = Metrics(lambda: len(self.plans))
         self.gate = Gate(tokens, rate, limits, self.workers, log, self.metrics)
 
     def app(self) -> Starlette:
         """The application."""
-        protocol: list[tuple[str, str, Callable[[Call], Any]]] = [
-            ("GET", _NAMESPACES, self.list_namespaces),
-            ("GET", _NAMESPACE, self.load_namespace),
-            ("HEAD", _NAMESPACE, self.load_namespace),
-            ("GET", _TABLES, self.list_tables),
-            ("HEAD", _TABLE, self.load_table),
-            ("GET", _TABLE, self.load_table),
-            ("POST", f"{_TABLE}/plan", self.submit_plan),
-            ("GET", f"{_TABLE}/plan/{{plan}}", self.fetch_plan),
-            ("DELETE", f"{_TABLE}/plan/{{plan}}", self.cancel_plan),
-            ("POST", f"{_TABLE}/tasks", self.fetch_tasks),
-        ]
-        # Clients know paths with a prefix, which this server does not have.
-        endpoints = [f"{method} {path.replace('/v1/', '/v1/{prefix}/', 1)}" for method, path, _ in protocol]
-        # Clients that can plan on the server do, unless they are configured otherwise.
-        defaults = {"scan-planning-mode": "server"}
-        config = {"defaults": defaults, "overrides": {}, "endpoints": endpoints}
+        protocol, config = self._protocol()
 
         async def configure(_: Call) -> Answer:
             return Answer(config)
 
-        own: list[tuple[str, str, Callable[[Call], Any]]] = [
+        own: list[Endpoint] = [
             ("GET", "/v1/config", configure),
             ("GET", "/api/lakes", self.list_lakes),
             ("POST", "/api/plan", partial(self.answer, plan)),
@@ -104,7 +72,27 @@ class Planner:
         public = [("GET", "/health", _healthy), *page_routes()]
         routes += [self._route(*one, public=True) for one in public]
         # A failure that no route handles has the protocol's form as well.
-        return Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
+        app = Starlette(routes=routes, exception_handlers={HTTPException: self.gate.unrouted})
+        # A redirect would repeat the host that a client made up.
+        app.router.redirect_slashes = False
+        return app
+
+    def _protocol(self) -> tuple[list[Endpoint], dict[str, Any]]:
+        """The endpoints of the catalog, and what clients are told of them."""
+        if not self.lakes.has_catalog:
+            return [], {"defaults": {}, "overrides": {}, "endpoints": []}
+        # A server of directories runs without pyiceberg.
+        from skipstone.serve.protocol import Protocol
+
+        routes = Protocol(self.lakes, self.limits, self.plans, self.metrics).routes()
+        # Clients compare the text of endpoints, whose paths have a prefix, which this server does not have.
+        endpoints = [
+            f"{method} {path.replace('/v1/', '/v1/{prefix}/', 1).replace('{plan}', '{plan-id}')}"
+            for method, path, _ in routes
+        ]
+        # Clients that can plan on the server do, unless they are configured otherwise.
+        defaults = {"scan-planning-mode": "server"}
+        return routes, {"defaults": defaults, "overrides": {}, "endpoints": endpoints}
 
     def _route(
         self, method: str, path: str, handler: Callable[[Call], Any], *, public: bool = False
@@ -113,117 +101,6 @@ class Planner:
         route = Route(path, endpoint, methods=[method])
         route.methods = {method}  # Starlette adds HEAD to GET
         return route
-
-    # -- catalog -----------------------------------------------------------------------------
-
-    async def list_namespaces(self, call: Call) -> Answer:
-        """The namespaces in one, or at the top."""
-        parent = tuple(filter(None, call.request.query_params.get("parent", "").split(_SEPARATOR)))
-        listed = await call.run(lambda: _in_catalog(lambda: self.lakes.catalog.list_namespaces(parent)))
-        return Answer({"namespaces": [list(one) for one in listed if call.caller.may_see(names_of(one))]})
-
-    async def load_namespace(self, call: Call) -> Answer:
-        """The properties of a namespace."""
-        name = _namespace(call)
-        if not call.caller.may_see(names_of(name)):
-            raise Refusal(403, "ForbiddenException", f"{call.caller.name} may not read {names_of(name)}")
-        properties = await call.run(
-            lambda: _in_catalog(lambda: self.lakes.catalog.load_namespace_properties(name))
-        )
-        if call.request.method == "HEAD":
-            return Answer(status=204)
-        return Answer({"namespace": list(name), "properties": dict(properties)})
-
-    async def list_tables(self, call: Call) -> Answer:
-        """The tables of a namespace that the caller may read."""
-        name = _namespace(call)
-        tables = await call.run(lambda: _in_catalog(lambda: self.lakes.catalog.list_tables(name)))
-        readable = [one for one in tables if call.caller.may("read", names_of(one))]
-        return Answer({"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in readable]})
-
-    async def load_table(self, call: Call) -> Answer:
-        """The metadata of a table; without the catalog's settings, which can have credentials."""
-        name = _table(call, "read")
-        loaded = await call.run(lambda: self.lakes.load(name))
-        if call.request.method == "HEAD":
-            return Answer(status=204)
-        location = json.dumps(loaded.metadata_location)
-        metadata = loaded.metadata.model_dump_json()
-        return Answer(f'{{"metadata-location":{location},"metadata":{metadata},"config":{{}}}}')
-
-    # -- scan planning -----------------------------------------------------------------------
-
-    async def submit_plan(self, call: Call) -> Answer:
-        """Plan a scan; an asynchronous plan has only an id."""
-        name = _table(call, "plan")
-        request = await call.document(read_request)
-
-        def work() -> TablePlan:
-            made = plan_table(self.lakes.table(name), request, self.limits.page)
-            self.metrics.planned(len(made), made.of_files)
-            return made
-
-        future = self.workers.submit(work)
-        after = 0.0 if call.prefers_async() else self.limits.submit_after
-        # A client that does not wait gets an id even if the plan is done by now: no race decides.
-        if after != 0.0 and await call.wait(future, self.limits.seconds if after is None else after):
-            made = future.result()
-            stored = self.plans.add(call.caller, name, future) if made.pages > 1 else None
-            return _completed(made, stored)
-        if after is None:
-            future.cancel()
-            raise call.late()
-        stored = self.plans.add(call.caller, name, future)
-        notes = {"table": names_of(name)}
-        return Answer({"status": "submitted", "plan-id": stored.id}, notes=notes)
-
-    async def fetch_plan(self, call: Call) -> Answer:
-        """The state of an asynchronous plan, or its first page."""
-        name = _table(call, "plan")
-        stored = self.plans.get(call.caller, name, call.part("plan"))
-        if not stored.work.done():
-            return Answer({"status": "submitted", "plan-id": stored.id})
-        if stored.work.cancelled():
-            return Answer({"status": "cancelled"})
-        error = stored.work.exception()
-        if error is not None:
-            assert isinstance(error, Exception)
-            refusal, notes = refusal_of(error)
-            return Answer({"status": "failed", **refusal.body}, notes=notes)
-        made = stored.work.result()
-        if not await call.run(lambda: self._is_of(name, made)):
-            raise Refusal(404, "NoSuchPlanIdException", "plan belongs to a table that was replaced")
-        return _completed(made, stored)
-
-    def _is_of(self, name: tuple[str, ...], made: TablePlan) -> bool:
-        return self.lakes.load(name).metadata.table_uuid == made.table_uuid
-
-    async def cancel_plan(self, call: Call) -> Answer:
-        """Forget a plan; work that has begun is finished and dropped."""
-        self.plans.drop(self.plans.get(call.caller, _table(call, "plan"), call.part("plan")))
-        return Answer(status=204)
-
-    async def fetch_tasks(self, call: Call) -> Answer:
-        """A further page of a plan."""
-        name = _table(call, "plan")
-        document: Any = await call.document()
-        token = document.get("plan-task") if isinstance(document, dict) else None
-        plan_id, _, page = token.rpartition(".") if isinstance(token, str) else ("", "", "")
-        try:
-            stored = self.plans.get(call.caller, name, plan_id)
-            made = stored.work.result(timeout=0) if stored.work.done() else None
-        except Refusal:
-            made = None
-        number = int(page) if page.isdecimal() and len(page) < 10 else 0
-        if made is None or not 0 < number < made.pages:
-            raise Refusal(404, "NoSuchPlanTaskException", "plan task does not exist or has expired")
-
-        def work() -> str:
-            if not self._is_of(name, made):
-                raise Refusal(404, "NoSuchPlanTaskException", "plan task belongs to a replaced table")
-            return made.page(number)
-
-        return Answer(await call.run(work))
 
     # -- the JSON API ------------------------------------------------------------------------
 
@@ -235,8 +112,12 @@ class Planner:
     async def list_all_tables(self, call: Call) -> Answer:
         """The tables of all namespaces that the caller may read, up to the limit of files."""
 
+        if not self.lakes.has_catalog:
+            return Answer({"tables": []})
+        from skipstone.tables import Catalog
+
         def work() -> list[str]:
-            named = Catalog(self.lakes.catalog).tables() if self.lakes.has_catalog else []
+            named = Catalog(self.lakes.catalog).tables()
             return [name for name in named if call.caller.may("read", name)][: self.limits.files]
 
         return Answer({"tables": await call.run(work)})
@@ -253,7 +134,9 @@ class Planner:
 
         def work() -> str:
             open_lake = self.lakes.directory if "lake" in given else self.lakes.named_table
-            return json_text(ask(open_lake(name), document, self.limits))
+            lake = open_lake(name)
+            self.limits.check_cost(call.values, len(lake.pinned.entries))
+            return json_text(ask(lake, document, self.limits))
 
         return Answer(await call.run(work), notes=given)
 
@@ -262,47 +145,8 @@ class Planner:
         return Answer(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _completed(made: TablePlan, stored: StoredPlan | None) -> Answer:
-    state: dict[str, Any] = {"status": "completed"}
-    if stored is not None:
-        tasks = [f"{stored.id}.{number}" for number in range(1, made.pages)]
-        state |= {"plan-id": stored.id, "plan-tasks": tasks}
-    # The first page is JSON already.
-    body = f"{json_text(state)[:-1]},{made.first[1:]}"
-    return Answer(body, notes={"files": len(made), "of_files": made.of_files})
-
-
 async def _healthy(_: Call) -> Answer:
     return Answer({"status": "ok"})
-
-
-async def _unrouted(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = {404: "NoSuchEndpointException", 405: "UnsupportedOperationException"}.get(error.status_code)
-    refusal = Refusal(error.status_code, kind or "BadRequestException", "no such endpoint or method")
-    near = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-    allowed = sorted(method for route in near for method in route.methods)
-    headers = {"Allow": ", ".join(allowed)} if allowed else {}
-    return response_of(Answer(refusal.body, error.status_code, headers=headers))
-
-
-def _namespace(call: Call) -> tuple[str, ...]:
-    name = tuple(call.part("namespace").split(_SEPARATOR))
-    check_name(name, "NoSuchNamespaceException")
-    return name
-
-
-def _table(call: Call, right: Any) -> tuple[str, ...]:
-    name = (*_namespace(call), call.part("table"))
-    call.caller.need(right, names_of(name))
-    return name
-
-
-def _in_catalog(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except NoSuchNamespaceError:
-        raise Refusal(404, "NoSuchNamespaceException", "no such namespace") from None
 
 
 # -- the server --------------------------------------------------------------------------------
@@ -377,3 +221,37 @@ def make_server(
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"certificate or key can't be read: {error}", path=tls_cert) from None
     return uvicorn.Server(config)
+
+
+def run(server: uvicorn.Server, ready: Callable[[], None]) -> None:
+    """Serve until the process is interrupted; ``ready`` is called once requests are accepted."""
+    sockets = _listen(server.config.host, server.config.port)
+    start = server.startup
+
+    async def startup(sockets: list[socket.socket] | None = None) -> None:
+        await start(sockets)
+        if server.started:
+            ready()
+
+    server.startup = startup  # type: ignore[method-assign]
+    server.run(sockets)
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host; raises if one can't be opened."""
+    sockets: list[socket.socket] = []
+    try:
+        kind = socket.SOCK_STREAM
+        found = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            opened = socket.create_server(address[:2], family=family, backlog=2048)
+            sockets.append(opened)
+    except OSError as error:
+        for opened in sockets:
+            opened.close()
+        if error.errno == errno.EADDRINUSE:
+            hint = "stop the program that uses it, or use --port N"
+            raise UsageError(f"port {port} of {host} is already in use", hint=hint) from None
+        hint = "use another --host or --port"
+        raise UsageError(f"server can't listen on {host}, port {port}: {error.strerror}", hint=hint) from None
+    return sockets

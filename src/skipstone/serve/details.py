@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.compact.plan import CompactionPlan
 from skipstone.core.domain.keys import format_key
 from skipstone.core.evidence import Array, ColumnFacts, hull
 from skipstone.core.ir.bind import Binder
@@ -20,7 +19,6 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index.advise.advisor import leaves
 from skipstone.index.advise.sample import spread
 from skipstone.index.container import BadIndex
-from skipstone.inspection.snapshots import list_snapshots
 from skipstone.prune.clustering import clustering, positions, recorded
 from skipstone.prune.survey import Survey
 from skipstone.report.json import to_json
@@ -30,6 +28,9 @@ from skipstone.scan.table import Table
 from skipstone.scan.why import explain_why
 from skipstone.serve.access import Limits, Refusal, bad_request
 from skipstone.serve.questions import SCAN, check, condition, scan_of
+
+if TYPE_CHECKING:
+    from skipstone.compact.plan import CompactionPlan
 
 _COLUMNS, _FOOTERS, _LONGEST = 64, 2_000, 80
 _BANDS, _CELLS = 160, 120
@@ -309,6 +310,8 @@ def _indexed(lake: Lake, file: int) -> Survey | None:
 def snapshots(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001
     """The newest snapshots of a table, the current one marked; ids are texts, as JavaScript has no int64."""
     check(document, {})
+    from skipstone.inspection.snapshots import list_snapshots
+
     listed = list_snapshots(_table(lake, "snapshots")).snapshots
     newest: list[dict[str, Any]] = [to_json(one) for one in reversed(listed[-_SNAPSHOTS:])]
     for one in newest:

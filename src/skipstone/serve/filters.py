@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class _Reader:
         self.columns[name] = kind
         leaf = _leaf(node, name, values)
         if isinstance(kind, types.FloatType) and any(
-            float(np.float32(one.value)) != one.value for one in items
+            float(np.float32(float(one.value))) != float(one.value) for one in items
         ):
             # Some clients round the literal to the column's type, and others don't.
             self.widened.append(name)
@@ -130,9 +131,13 @@ def _typed(item: literals.Literal[Any], kind: types.IcebergType, name: str) -> l
         return None
     try:
         if isinstance(kind, _FLOATS):
-            if type(value) not in (int, float):
+            # pyiceberg writes decimals as text, which is what it takes numbers with a fraction for.
+            exact = Decimal(value) if isinstance(value, str) else value
+            if type(exact) not in (int, float, Decimal):
                 raise TypeError
-            item = literals.DoubleLiteral(float(value))
+            item = literals.DoubleLiteral(float(exact))
+            if item.value in (inf, -inf) and exact != item.value:
+                return None
         if isinstance(kind, types.TimestamptzType) and isinstance(value, str) and _ZONELESS.search(value):
             # pyiceberg writes instants without their zone, which is UTC.
             return item.to(types.TimestampType())

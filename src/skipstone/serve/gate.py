@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from skipstone.errors import MissingFileError, PredicateError, SkipstoneError, UsageError, shorten
 from skipstone.serve.access import (
@@ -30,6 +32,7 @@ from skipstone.serve.access import (
     json_text,
 )
 from skipstone.serve.records import Log, Metrics
+from skipstone.serve.workers import Work, Workers
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[["Call"], Awaitable["Answer"]]
@@ -52,32 +55,6 @@ class Answer:
     """More headers, or others than those of every answer."""
 
 
-class Workers:
-    """Threads that plan, and a bound on the work that waits for them."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._pool = ThreadPoolExecutor(limits.workers, "skipstone-serve")
-        self._limits, self._waiting, self._lock = limits, 0, threading.Lock()
-
-    def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Start work, or refuse it."""
-        with self._lock:
-            if self._waiting >= self._limits.queue:
-                raise Refusal(503, "ServiceUnavailableException", "server is busy", BUSY)
-            self._waiting += 1
-        future = self._pool.submit(work)
-        future.add_done_callback(self._finish)
-        return future
-
-    def _finish(self, _: Future[Any]) -> None:
-        with self._lock:
-            self._waiting -= 1
-
-    def close(self) -> None:
-        """Start nothing more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
 @dataclass(slots=True)
 class Call:
     """One request of a caller."""
@@ -86,6 +63,8 @@ class Call:
     caller: Caller
     limits: Limits
     workers: Workers
+    values: int = 0
+    """Values in the body, once it is read."""
 
     def part(self, name: str) -> str:
         """A part of the path."""
@@ -104,7 +83,7 @@ class Call:
                 document = json.loads(body, parse_constant=_refuse_constant, parse_float=_finite)
             except (ValueError, RecursionError) as error:
                 raise bad_request(f"body is not valid JSON: {error}") from None
-            self.limits.check_document(document)
+            self.values = self.limits.check_document(document)
             return read(document)
 
         # Reading a large body would keep other requests waiting.
@@ -127,27 +106,43 @@ class Call:
             raise Refusal(408, "RequestTimeoutException", message, {"Connection": "close"}) from None
         return bytes(body)
 
+    def submit(self, work: Callable[[], T], seconds: float) -> Work[T]:
+        """Start work on another thread, which ends after some time."""
+        return self.workers.submit(self.caller, work, seconds)
+
     async def run(self, work: Callable[[], T]) -> T:
         """The result of work on another thread, within the time limit."""
-        future = self.workers.submit(work)
-        if not await self.wait(future, self.limits.seconds):
-            future.cancel()
-            raise self.late()
-        return future.result()
+        started = self.submit(work, self.limits.seconds)
+        if await self.wait(started, self.limits.seconds):
+            with suppress(CancelledError):
+                return started.result()
+        started.cancel()
+        raise self.late()
 
-    async def wait(self, future: Future[Any], seconds: float) -> bool:
-        """Whether work is done, after no more than some time."""
-        if not future.done() and seconds > 0:
-            done = asyncio.get_running_loop().create_future()
+    async def wait(self, work: Work[Any], seconds: float) -> bool:
+        """Whether work is done, after no more than some time; if the client goes, the work ends too."""
+        if not work.done() and seconds > 0:
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
 
             def tell() -> None:
                 if not done.done():
                     done.set_result(None)
 
-            loop = asyncio.get_running_loop()
-            future.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(tell))
-            await asyncio.wait({done}, timeout=seconds)
-        return future.done()
+            work.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(tell))
+            gone = asyncio.ensure_future(self._disconnected())
+            try:
+                await asyncio.wait({done, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+            if gone.done() and not work.done():
+                work.cancel()
+                raise ClientDisconnect
+        return work.done()
+
+    async def _disconnected(self) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
 
     def late(self) -> Refusal:
         """The refusal of a request that takes too long."""
@@ -199,6 +194,21 @@ class Gate:
             return response
 
         return answer
+
+    async def unrouted(self, request: Request, error: Exception) -> Response:
+        """Answer a request that no route accepts: logged and limited like others, without a token."""
+        assert isinstance(error, HTTPException)
+        kind = {404: "NoSuchEndpointException", 405: "UnsupportedOperationException"}.get(error.status_code)
+        near = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = sorted(method for route in near for method in route.methods)
+        headers = {"Allow": ", ".join(allowed)} if allowed else {}
+        name = kind or "BadRequestException"
+
+        async def refuse(_: Call) -> Answer:
+            raise Refusal(error.status_code, name, "no such endpoint or method", headers)
+
+        # Neither a path nor a method that strangers make up becomes the name of a route.
+        return await self.endpoint("none", refuse, public=True)(request)
 
     def _admit(self, request: Request, *, public: bool) -> Caller:
         address = "" if request.client is None else request.client.host

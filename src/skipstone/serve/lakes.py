@@ -7,9 +7,8 @@ import gc
 import secrets
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from skipstone.errors import UsageError
 from skipstone.scan.lake import Lake
 from skipstone.scan.table import Table
 from skipstone.serve.access import Caller, Limits, Refusal
+from skipstone.serve.workers import Work
 from skipstone.store.store import open_store
 
 if TYPE_CHECKING:
@@ -79,13 +79,15 @@ class Lakes:
 
     def load(self, name: tuple[str, ...]) -> IcebergTable:
         """The current metadata of a table."""
+        check_name(name, "NoSuchTableException")
+        catalog = self.catalog
+        # A server of directories runs without pyiceberg.
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         from skipstone.iceberg.metadata import tolerant
 
-        check_name(name, "NoSuchTableException")
         try:
-            return tolerant(lambda: self.catalog.load_table(name))
+            return tolerant(lambda: catalog.load_table(name))
         except (NoSuchTableError, NoSuchNamespaceError):
             raise Refusal(404, "NoSuchTableException", f"no such table: {'.'.join(name)}") from None
 
@@ -159,7 +161,9 @@ class StoredPlan:
     owner: str
     table: tuple[str, ...]
     since: float
-    work: Future[TablePlan]
+    work: Work[TablePlan]
+    is_delivered: bool = False
+    """Whether the client has all of it already."""
 
 
 class Plans:
@@ -173,17 +177,29 @@ class Plans:
     def __len__(self) -> int:
         return len(self._plans)
 
-    def add(self, caller: Caller, table: tuple[str, ...], work: Future[TablePlan]) -> StoredPlan:
+    def add(
+        self, caller: Caller, table: tuple[str, ...], work: Work[TablePlan], *, is_delivered: bool = False
+    ) -> StoredPlan:
         """Store a plan."""
-        plan = StoredPlan(secrets.token_urlsafe(16), caller.name, table, self._clock(), work)
+        key = secrets.token_urlsafe(16)
+        plan = StoredPlan(key, caller.name, table, self._clock(), work, is_delivered)
         with self._lock:
             self._plans[plan.id] = plan
-            old = [one for one in self._plans.values() if self._is_old(one)]
-            old += [*self._plans.values()][: max(0, len(self._plans) - self._limits.plans)]
-            for one in old:
-                self._plans.pop(one.id, None)
-                one.work.cancel()
+            for one in [one for one in self._plans.values() if self._is_old(one)]:
+                self._remove(one)
+            while len(self._plans) > self._limits.plans:
+                self._remove(self._least_missed())
         return plan
+
+    def _least_missed(self) -> StoredPlan:
+        """The oldest plan of the caller with the most; complete plans without further pages come first."""
+        owner = Counter(one.owner for one in self._plans.values()).most_common(1)[0][0]
+        mine = [one for one in self._plans.values() if one.owner == owner]
+        return next((one for one in mine if one.is_delivered), mine[0])
+
+    def _remove(self, plan: StoredPlan) -> None:
+        self._plans.pop(plan.id, None)
+        plan.work.cancel()
 
     def get(self, caller: Caller, table: tuple[str, ...], plan_id: str) -> StoredPlan:
         """A plan of this caller and table; others are as if they didn't exist."""
@@ -193,10 +209,9 @@ class Plans:
         return plan
 
     def drop(self, plan: StoredPlan) -> None:
-        """Forget a plan, and don't start it if it waits."""
+        """Forget a plan; its work is not started, or ends."""
         with self._lock:
-            self._plans.pop(plan.id, None)
-        plan.work.cancel()
+            self._remove(plan)
 
     def _is_old(self, plan: StoredPlan) -> bool:
         return self._clock() - plan.since > self._limits.plan_seconds

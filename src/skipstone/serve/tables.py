@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from pyiceberg.catalog.rest.scan_planning import PlanTableScanRequest
 from pyiceberg.conversions import to_json
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.partitioning import PartitionField
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import PrimitiveType, UUIDType
 
 from skipstone.core.evidence import Array
 from skipstone.errors import SchemaError, UsageError
-from skipstone.iceberg.deletes.match import DeleteMatches
+from skipstone.iceberg.deletes.match import PATH_ID, DeleteMatches
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.table import TableSnapshot
 from skipstone.scan.table import Table, current_table
@@ -31,6 +33,24 @@ from skipstone.store.absolute import AbsoluteStore
 from skipstone.store.local import resolve_directories_once
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
+_BARE_SPEC: Final = 2**31 - 1
+"""A spec without fields, which metadata has for clients that can't read NULL as a partition value."""
+
+
+def _bare_spec(specs: Iterable[PartitionSpec]) -> PartitionSpec | None:
+    """A spec without fields, whose files have no partition that a client would have to read."""
+    return next((spec for spec in specs if not spec.fields), None)
+
+
+def metadata_json(metadata: TableMetadata, *, nulls: bool, every_snapshot: bool) -> str:
+    """The metadata of a table, if wanted only with the snapshots of its branches and tags."""
+    changed: dict[str, Any] = {}
+    if not every_snapshot:
+        named = {ref.snapshot_id for ref in metadata.refs.values()}
+        changed["snapshots"] = [one for one in metadata.snapshots if one.snapshot_id in named]
+    if not nulls and _bare_spec(metadata.partition_specs) is None:
+        changed["partition_specs"] = [*metadata.partition_specs, PartitionSpec(spec_id=_BARE_SPEC)]
+    return (metadata.model_copy(update=changed) if changed else metadata).model_dump_json()
 
 
 def read_request(document: Any) -> PlanTableScanRequest:
@@ -134,12 +154,27 @@ class TablePlan:
         """The first page."""
         return self.page(0)
 
-    def page(self, number: int) -> str:
-        """The scan tasks of some files, and the delete files that they refer to, as JSON."""
+    @cached_property
+    def _first_without_nulls(self) -> str:
+        keys = [*self.entries.keys, *(() if self.matches is None else self.matches.deletes.keys)]
+        has_nulls = any(key.partition is None or None in key.partition for key in keys)
+        return self.page(0, nulls=False) if has_nulls else self.first
+
+    def first_page(self, *, nulls: bool) -> str:
+        """The first page, made once."""
+        return self.first if nulls else self._first_without_nulls
+
+    def page(self, number: int, *, nulls: bool = True) -> str:
+        """The scan tasks of some files, and the delete files that they refer to, as JSON.
+
+        With ``nulls=False`` for clients that can't read NULL as a partition value.
+        """
         units = np.arange(number * self.size, min((number + 1) * self.size, len(self)))
         some = self.entries.take(units)
-        references, deletes = self._deletes(units)
-        data = self.files.write(some)
+        references, deletes = self._deletes(units, nulls=nulls)
+        if not nulls:
+            self.files.check_without_nulls(some)
+        data = self.files.write(some, nulls=nulls)
         for file, row_id in zip(data, some.first_row_ids.tolist(), strict=True):
             if row_id >= 0:
                 file["first-row-id"] = row_id
@@ -151,7 +186,7 @@ class TablePlan:
             tasks.append(task)
         return json_text({"file-scan-tasks": tasks, **({"delete-files": deletes} if deletes else {})})
 
-    def _deletes(self, units: Array) -> tuple[Sequence[list[int]], list[dict[str, Any]]]:
+    def _deletes(self, units: Array, *, nulls: bool) -> tuple[Sequence[list[int]], list[dict[str, Any]]]:
         """Per file the positions of its delete files in a list, and that list."""
         matches = self.matches
         if matches is None:
@@ -165,16 +200,32 @@ class TablePlan:
         listed = places[order].tolist()
         edges = np.searchsorted(owners[order], np.append(units, units[-1:] + 1)).tolist()
         references = [listed[a:b] for a, b in pairwise(edges)]
-        return references, self._delete_files(matches.deletes.take(used.astype(np.int64)))
+        some = matches.deletes.take(used.astype(np.int64))
+        named = self._referenced(some, places, owners)
+        return references, self._delete_files(some, named, nulls=nulls)
 
-    def _delete_files(self, some: Entries) -> list[dict[str, Any]]:
-        files = self.files.write(some)
-        named = some.referenced.to_pylist()
+    def _referenced(self, some: Entries, places: Array, owners: Array) -> list[str | None]:
+        """Per delete file the only data file that it has deletes of, which its bounds can say as well."""
+        bounds = some.metrics(PATH_ID)
+        only = pc.if_else(pc.equal(bounds.lower, bounds.upper), bounds.lower, None)
+        # Bounds can be truncated: they have to be the path of each data file that the deletes can apply to.
+        paths = self.entries.paths.take(pa.array(owners)).cast(pa.large_binary())
+        same = pc.equal(paths, only.take(pa.array(places))).fill_null(False).to_numpy(zero_copy_only=False)
+        doubtful = np.zeros(len(some), dtype=bool)
+        doubtful[places[~same]] = True
+        only = pc.if_else(pa.array(doubtful), None, only).cast(pa.large_string())
+        named: list[str | None] = pc.coalesce(some.referenced, only).to_pylist()
+        return named
+
+    def _delete_files(
+        self, some: Entries, named: Sequence[str | None], *, nulls: bool
+    ) -> list[dict[str, Any]]:
+        files = self.files.write(some, nulls=nulls)
         spots = zip(some.content_offsets.tolist(), some.content_sizes.tolist(), strict=True)
         for file, path, (offset, size), ids in zip(files, named, spots, some.equality_ids, strict=True):
             if ids:
                 file["equality-ids"] = list(ids)
-            if path is not None:
+            elif path is not None:
                 file["referenced-data-file"] = path
             if offset >= 0:
                 file |= {"content-offset": offset, "content-size-in-bytes": size}
@@ -187,12 +238,36 @@ class _Files:
 
     snapshot: TableSnapshot
 
-    def write(self, some: Entries) -> list[dict[str, Any]]:
+    def check_without_nulls(self, some: Entries) -> None:
+        """Refuse files of which a client would need a partition value that it is not given.
+
+        That is an identity value beside a NULL, unless the manifest says that the file has the column.
+        """
+        # A loop over partitions, of which there are few.
+        for code, key in enumerate(some.keys):
+            if key.partition is None or None not in key.partition:
+                continue
+            mine = some.partitions == code
+            for field, value in zip(self._spec(key.spec_id).fields, key.partition, strict=True):
+                if value is None or not isinstance(field.transform, IdentityTransform):
+                    continue
+                if (some.metrics(field.source_id).values[mine] < 0).any():
+                    problem = f"client can't read a partition with a value of {field.name} beside NULL"
+                    hint = "set scan-planning-mode=client"
+                    raise Refusal(406, "UnsupportedOperationException", f"{problem}; {hint}")
+
+    def write(self, some: Entries, *, nulls: bool) -> list[dict[str, Any]]:
         paths = some.paths.to_pylist()
         self._check_below(paths)
         values = [self._values(key.spec_id, key.partition) for key in some.keys]
+        specs = some.specs
+        if not nulls:
+            unreadable = np.array([None in one for one in values], dtype=bool)
+            bare = _bare_spec(self.snapshot.specs.values())
+            specs = np.where(unreadable[some.partitions], _BARE_SPEC if bare is None else bare.spec_id, specs)
+            values = [[] if None in one else one for one in values]
         columns = (
-            some.specs.tolist(),
+            specs.tolist(),
             some.partitions.tolist(),
             some.contents.tolist(),
             paths,
@@ -223,12 +298,16 @@ class _Files:
                 for path in paths:
                     store.check(path)
 
-    def _values(self, spec_id: int, partition: tuple[Any, ...] | None) -> list[Any]:
+    def _spec(self, spec_id: int) -> PartitionSpec:
         spec = self.snapshot.specs.get(spec_id)
         if spec is None:
             raise SchemaError(
                 "file has an unknown partition spec", path=self.snapshot.name, unit=str(spec_id)
             )
+        return spec
+
+    def _values(self, spec_id: int, partition: tuple[Any, ...] | None) -> list[Any]:
+        spec = self._spec(spec_id)
         if partition is None:
             return [None for _ in spec.fields]
         return [self._value(field, one) for field, one in zip(spec.fields, partition, strict=True)]
