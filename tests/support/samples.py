@@ -38,6 +38,7 @@ SAMPLES = {
     "tables, partition faults": Sample(8, 1 / 190),
     # tests/bridge
     "bridges": Sample(30, 1 / 20),
+    "nested columns": Sample(6, 1 / 50),
     # tests/serve
     "server, API": Sample(15, 1 / 10),
     "server, bodies": Sample(20, 1 / 10),

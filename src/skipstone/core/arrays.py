@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,7 @@ _WIDE = {
 }
 
 
+_EXTENSION = pa.uuid().id
 # The most common layouts, which are already plain.
 _PLAIN = frozenset(
     type.id
@@ -82,6 +84,60 @@ def both_valid(a: Array | None, b: Array | None) -> Array | None:
     if a is None or b is None:
         return b if a is None else a
     return a & b
+
+
+# -- slices: nested arrays with an offset ------------------------------------------------------
+
+
+def slice_columns(schema: pa.Schema) -> tuple[int, ...]:
+    """Numbers of the columns whose slices other engines can't import; see ``without_offsets``."""
+    types = enumerate(schema.types)
+    nested = [(number, type) for number, type in types if type.num_fields or type.id == _EXTENSION]
+    return tuple([number for number, type in nested if _has_fragile_slices(type)])
+
+
+def without_offsets(batch: pa.RecordBatch, columns: Sequence[int]) -> pa.RecordBatch:
+    """Copy those of the columns that are slices of larger arrays, so that every offset is zero.
+
+    DuckDB refuses a struct below a struct with an offset, DataFusion panics, and Polars refuses a fixed-size
+    list that has NULLs and more values than rows.
+    """
+    for number in columns:
+        array = batch.column(number)
+        if _is_slice(array):
+            batch = batch.set_column(number, batch.schema.field(number), unsliced(array))
+    return batch
+
+
+def unsliced(array: pa.Array) -> pa.Array:
+    """Copy a sliced array so that it and its children have offset zero."""
+    # concat_arrays() does not copy a single array, and take() would build nested ones value by value.
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def _has_fragile_slices(type: pa.DataType) -> bool:
+    if isinstance(type, pa.BaseExtensionType):
+        return _has_fragile_slices(type.storage_type)
+    if not type.num_fields:
+        return False
+    inner = [type.field(number).type for number in range(type.num_fields)]
+    above_struct = pa.types.is_struct(type) and any(pa.types.is_struct(storage_type(one)) for one in inner)
+    return above_struct or pa.types.is_fixed_size_list(type) or any(map(_has_fragile_slices, inner))
+
+
+def _is_slice(array: pa.Array) -> bool:
+    """Whether a nested array, or one inside it, is a slice of a larger one."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    type = array.type
+    if not type.num_fields:
+        return False
+    if array.offset:
+        return True
+    if pa.types.is_struct(type):
+        return any(_is_slice(array.field(number)) for number in range(type.num_fields))
+    cut = pa.types.is_fixed_size_list(type) and len(array.values) != len(array) * type.list_size
+    return cut or _is_slice(array.values)
 
 
 # -- keys: undefined under NULL ----------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import decode_dictionary
+from skipstone.core.arrays import decode_dictionary, unsliced
 from skipstone.errors import SchemaError
 
 # Positions of the digits in a UUID string.
@@ -237,9 +237,3 @@ def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
     keys, items = convert(array.keys, target.key_type), convert(array.items, target.item_type)
     mask = array.is_null() if array.null_count else None
     return pa.MapArray.from_arrays(array.offsets, keys, items, target, mask=mask)
-
-
-def unsliced(array: pa.Array) -> pa.Array:
-    """Copy a sliced array so that it and its children have offset zero, as masks require."""
-    # concat_arrays() does not copy a single array.
-    return pa.concat_arrays([array, array.slice(0, 0)])

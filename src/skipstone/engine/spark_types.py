@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from skipstone.core.arrays import unsliced
 from skipstone.core.domain.keys import storage_type
-from skipstone.engine.arrow_types import LISTS, MOST_DIGITS, convert, unsliced
+from skipstone.engine.arrow_types import LISTS, MOST_DIGITS, convert
 from skipstone.errors import SchemaError
 
 # Spark stores the schema of the data frame in the files it writes, and trusts it when it reads them.

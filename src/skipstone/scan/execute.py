@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.arrays import slice_columns, without_offsets
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
 from skipstone.core.rows import RowSet
@@ -140,14 +141,27 @@ class Execution(PublicNames):
             return pa.Table.from_batches([], self.schema)
         tables = [table for table in self._tables(_pool_of(self.plan)) if table.num_rows]
         # Not schema.empty_table(), which does not support nested extension types.
-        return joined(tables) if tables else pa.Table.from_batches([], self.schema)
+        if not tables:
+            return pa.Table.from_batches([], self.schema)
+        whole, sliced = joined(tables), self.plan.projection.sliced
+        if sliced is None:
+            sliced = slice_columns(whole.schema)
+        if not sliced:
+            return whole
+        # As batches: a stream of a table slices the columns that have larger chunks than others.
+        batches = [without_offsets(batch, sliced) for batch in whole.to_batches()]
+        return pa.Table.from_batches(batches, whole.schema)
 
     read_all = to_arrow
 
     def to_batches(self) -> Generator[pa.RecordBatch]:
         """Yield Arrow batches; closing the generator stops reading."""
+        sliced = self.plan.projection.sliced
+        if sliced is None:
+            sliced = slice_columns(self.schema)
         with closing(self._tables()) as tables:
-            yield from _batches(tables, self.plan.options.batch_rows)
+            for batch in _batches(tables, self.plan.options.batch_rows):
+                yield without_offsets(batch, sliced) if sliced else batch
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a stream of Arrow batches, which reads no further than it is consumed."""

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import slice_columns
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowValues
@@ -39,6 +40,8 @@ class Projection:
     schema: pa.Schema
     computed: ComputedColumns | None = None
     """The columns of the result, if they differ from the columns read."""
+    sliced: tuple[int, ...] | None = None
+    """Numbers of the result's columns whose slices engines can't import; None if not looked for."""
 
     @classmethod
     def of(cls, schema: pa.Schema, paths: Iterable[Path]) -> Projection:
@@ -99,7 +102,9 @@ def resolve(
     if cached is None:
         if len(_resolved) >= _RESOLVED:
             _resolved.clear()
-        cached = _resolved[key] = _resolve(columns, schema, case_sensitive, query), schema
+        projection = _resolve(columns, schema, case_sensitive, query)
+        projection = replace(projection, sliced=slice_columns(projection.result))
+        cached = _resolved[key] = projection, schema
     return cached[0]
 
 
