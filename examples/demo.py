@@ -163,6 +163,7 @@ def spark(folder: Path, table: pa.Table) -> None:
             cluster_by=["user_id", "ts"],
             cluster="hilbert",
             blooms=["device"],
+            engine="spark",
             target_file_bytes=INGESTED_FILE,
             session=session,
         )

@@ -160,8 +160,9 @@ CatalogLike: TypeAlias = "StrPath | Mapping[str, str] | Catalog | IcebergCatalog
 EngineLike: TypeAlias = "Literal['auto', 'spark', 'local'] | SparkSession | Engine"
 """Where tasks run: on Spark, or on threads of this process.
 
-``"auto"`` is Spark where PySpark and Java 17 or newer are installed, else local threads; the environment
-variable ``SKIPSTONE_ENGINE`` (``spark`` or ``local``) decides first."""
+``"auto"`` is Spark where PySpark and Java 17 or newer are installed, except that an input below 64 MB runs on
+local threads unless a session is running; without Spark it is local threads. The environment variable
+``SKIPSTONE_ENGINE`` (``spark`` or ``local``) decides first."""
 
 GroupByLike: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str | Expr]"
 """Columns or expressions to group by: ``"day"``, ``["country", "year(ts) AS y"]``, ``{"y": "year(ts)"}``."""

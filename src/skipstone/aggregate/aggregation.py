@@ -31,7 +31,7 @@ from skipstone.aggregate.read import (
 )
 from skipstone.aggregate.states.histogram import even_edges
 from skipstone.aggregate.units import Units
-from skipstone.engine.jobs import EngineOptions, check_engine, engine_context
+from skipstone.engine.jobs import EngineOptions, check_engine, choose_engine
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
 from skipstone.predicate.tree import Expr
@@ -173,7 +173,9 @@ class Aggregation(PublicNames):
             if question.engine is None:
                 parts: Any = read_locally(reading, log)
             else:
-                with engine_context(question.engine, *question.engine_options) as engine:
+                choice = choose_engine(question.engine, *question.engine_options)
+                size = sum([task.entry.size for part in reading.plans for task in part.tasks])
+                with choice.for_input(size).open() as engine:
                     parts = read_on_engine(engine, reading)
                     ran_on = f"{engine.name}, {plural(len(parts), 'task')}"
             row_counts.append(0)

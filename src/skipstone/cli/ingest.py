@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -234,14 +235,33 @@ def ingest(
         from skipstone.write.sources import find_sources
 
         layout.check()
-        on_spark = choose_engine(**work)[0] == "spark"
+        choice = choose_engine(**work)
+        if choice.engine == "spark":
+            # Spark is started only if there is something to do for it.
+            new = find_sources(source, lake_store(lake, where["storage_options"]), **where)
+            choice = choice.for_input(new.bytes)
+        on_spark = choice.engine == "spark"
         how |= {"engine": "spark" if spark.chosen else str(engine), "threads": threads}
         phase = "starting Spark" if on_spark else "counting and sampling"
         with steps(phase, {"writing": "task", "indexing": "file"}) as bar:
             if bar is not None:
                 how |= {"progress": bar.update, "on_batch": partial(bar.batch, phase="counting and sampling")}
-            # Spark is started only if there is something to do.
-            if on_spark and find_sources(source, lake_store(lake, where["storage_options"]), **where).new:
-                stack.enter_context(spark.session())
+            if on_spark and new.new:
+                asked = engine is JobEngine.SPARK or spark.chosen
+                stack.enter_context(spark.session() if asked else _stopped_session())
             report = sk.ingest_new(source, lake, **where, **how)
         show(report, format)
+
+
+@contextmanager
+def _stopped_session() -> Iterator[None]:
+    """Stop the session that the block starts, if it starts one."""
+    from skipstone.engine.session import running_session
+
+    before = running_session()
+    try:
+        yield
+    finally:
+        session = running_session()
+        if before is None and session is not None:
+            session.stop()

@@ -164,8 +164,8 @@ JobEngineOption = Annotated[
     JobEngine,
     working(
         "--engine",
-        help="Where to run: spark, local (threads), or auto: spark where PySpark and Java 17 are installed, "
-        "else local. SKIPSTONE_ENGINE=local changes auto.",
+        help="Where to run: spark, local (threads), or auto: local below 64 MB of input, else spark if "
+        "PySpark and Java 17 are installed. SKIPSTONE_ENGINE=local changes auto.",
     ),
 ]
 JobThreadsOption = Annotated[

@@ -24,7 +24,7 @@ from skipstone.compact.options import CompactionOptions
 from skipstone.compact.plan import CompactionPlan, CompactionPlanner, FileGroup, check_options, sort_order
 from skipstone.compact.rewrite import GroupResult, GroupRewriter
 from skipstone.core.evidence import Array
-from skipstone.engine.jobs import Engine, EngineUse, choose_engine, engine_context
+from skipstone.engine.jobs import Engine, EngineUse, choose_engine
 from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
@@ -215,11 +215,11 @@ def compact(
         _check_base(plan, table)
         _check_live(table, plan)
         check_committable(table.table, table.name)
-    _, why = choose_engine(engine, master, remote, conf, threads)
-    with engine_context(engine, master, remote, conf, threads) as running:
+    choice = choose_engine(engine, master, remote, conf, threads).for_input(plan.bytes_to_read)
+    with choice.open() as running:
         work = _Compaction(current_table(table), plan, running, checksums, memory, summary, progress)
         report = work.run()
-    use = EngineUse(running.name, why).compared(bytes=plan.bytes_to_read)
+    use = EngineUse(running.name, choice.reason).compared(bytes=plan.bytes_to_read)
     with suppress(SkipstoneError):
         # The report matters more; the next refresh raises the error again.
         table.refresh()

@@ -31,6 +31,8 @@ _HINT: Final = 'use "auto", "spark", "local" or a Spark session'
 EngineOptions: TypeAlias = tuple[str | None, str | None, Mapping[str, str] | None, int | None]
 """Master, remote and settings of a Spark session to start, and threads of the local engine."""
 NO_OPTIONS: EngineOptions = (None, None, None, None)
+SMALL_BYTES: Final = 64_000_000
+"""With ``engine="auto"``, inputs below this size run on local threads: starting a JVM would take longer."""
 _OPTION_NAMES = ("master", "remote", "conf", "threads")
 
 
@@ -179,40 +181,71 @@ _BYTES_PER_SECOND, _FILES_PER_SECOND = 60e6, 1_000.0
 _LOCAL_SECONDS, _JOB_SECONDS, _START_SECONDS = 0.1, 2.0, 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The engine of a job and the reason for it."""
+
+    engine: EngineLike
+    reason: str
+    by_size: bool = False
+    """Whether local threads run the job instead if its input is small."""
+    options: EngineOptions = NO_OPTIONS
+
+    def for_input(self, size: float) -> EngineChoice:
+        """Return the choice for an input of ``size`` bytes."""
+        return _SMALL_INPUT if self.by_size and size < SMALL_BYTES else self
+
+    def open(self) -> AbstractContextManager[Engine]:
+        """Open the engine for a ``with`` block, which closes it unless the caller has opened it."""
+        master, remote, conf, threads = self.options
+        opened = open_engine(self.engine, master=master, remote=remote, conf=conf, threads=threads)
+        return nullcontext(opened) if opened is self.engine else closing(opened)
+
+
+_SMALL_INPUT: Final = EngineChoice(
+    LocalEngine(), f"input is below {SMALL_BYTES // 1_000_000} MB; use engine spark to run it on Spark"
+)
+
+
 def choose_engine(
     engine: EngineLike,
     master: str | None = None,
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     threads: int | None = None,
-) -> tuple[EngineLike, str]:
-    """Resolve ``"auto"``, and return the engine with the reason for it.
+) -> EngineChoice:
+    """Resolve ``"auto"``, up to the size of the input, and return the engine with the reason for it.
 
-    Options decide that only one engine has, then the environment variable, then what is installed: Spark
-    with PySpark and Java, local threads without.
+    Options decide that only one engine has, then the environment variable, then a running session, then what
+    is installed: Spark with PySpark and Java, local threads without. A small input needs no new session.
     """
+    given = (master, remote, conf, threads)
     check_engine(engine)
     if engine != "auto":
-        return engine, "requested"
-    options = _named((master, remote, conf, threads))
+        return EngineChoice(engine, "requested", options=given)
+    options = _named(given)
     if options == ["threads"]:
-        return "local", "threads is set"
+        return EngineChoice("local", "threads is set", options=given)
     if options:
-        return "spark", f"{options[0]} is set"
+        return EngineChoice("spark", f"{options[0]} is set", options=given)
     wanted = os.environ.get(VARIABLE, "auto")
     if wanted not in ENGINES:
         hint = did_you_mean(wanted, ENGINES, "use auto, spark or local")
         raise UsageError(f"unknown engine {wanted!r} in {VARIABLE}", hint=hint)
     if wanted != "auto":
-        return cast("EngineLike", wanted), f"{VARIABLE}={wanted}"
-    from skipstone.engine.session import missing_for_spark
+        return EngineChoice(cast("EngineLike", wanted), f"{VARIABLE}={wanted}")
+    from skipstone.engine.session import missing_for_spark, running_session
 
+    if running_session() is not None:
+        return EngineChoice("spark", "a Spark session is running")
     missing = missing_for_spark()
-    return ("local", missing) if missing else ("spark", "PySpark and Java are installed")
+    if missing:
+        return EngineChoice("local", missing)
+    return EngineChoice("spark", "PySpark and Java are installed", by_size=True)
 
 
 def open_engine(
-    engine: EngineLike = "auto",
+    engine: EngineLike,
     *,
     master: str | None = None,
     remote: str | None = None,
@@ -224,8 +257,8 @@ def open_engine(
     ``master``, ``remote`` (a Spark Connect URL) and ``conf`` apply to a new Spark session, ``threads`` to the
     local engine.
     """
+    check_engine(engine)
     options = _named((master, remote, conf, threads))
-    engine, _ = choose_engine(engine, master, remote, conf, threads)
     if engine == "local":
         _refuse(options, ("threads",), 'engine="local"', 'use engine="spark"')
         return LocalEngine(threads)
@@ -236,18 +269,6 @@ def open_engine(
         return open_spark(master, remote, conf)
     _refuse(options, (), "a running engine", "omit it")
     return _running(engine)
-
-
-def engine_context(
-    engine: EngineLike,
-    master: str | None = None,
-    remote: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    threads: int | None = None,
-) -> AbstractContextManager[Engine]:
-    """Open an engine for a ``with`` block, which closes it unless the caller has opened it."""
-    chosen = open_engine(engine, master=master, remote=remote, conf=conf, threads=threads)
-    return nullcontext(chosen) if chosen is engine else closing(chosen)
 
 
 def _running(engine: Any) -> Engine:

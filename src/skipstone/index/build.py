@@ -15,7 +15,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from skipstone.core.evidence import Array
-from skipstone.engine.jobs import EngineUse
+from skipstone.engine.jobs import EngineChoice, EngineUse
 from skipstone.errors import ChangedFileError, FileError, MissingFileError, ReadError, SchemaError
 from skipstone.index.container import BadIndex, Container, MemoryFile
 from skipstone.index.draft import Draft
@@ -147,7 +147,7 @@ class Job:
     index: Store
     entries: Sequence[ListedFile]
     spec: Spec
-    engine: Engine
+    engine: EngineChoice
     fresh: bool
     """Whether to ignore the existing index."""
     progress: Progress | None = None
@@ -156,8 +156,6 @@ class Job:
     """Column names in the index, if they differ from the files'."""
     listed_at: float = 0.0
     """When the lake was listed: later segments may have files that the listing lacks."""
-    why: str = "requested"
-    """Why this engine runs."""
 
     def run(self) -> IndexReport:
         """Index missing files and commit; repeat if a concurrent job has deleted committed segments."""
@@ -180,10 +178,12 @@ class Job:
         adopted = self._adopt(access, listed, {note.name for note in before.segments}, marks[~covered])
         missing = np.flatnonzero(~covered & ~_is_covered(adopted, marks))
         groups = self._groups(missing)
-        results = self._map(groups, len(missing))
-        notes = [result.segment for result in results if result.segment is not None]
-        notes += [note for note, _ in adopted]
-        manifest, dropped, merged = self._commit(access, notes, marks)
+        choice = self.engine.for_input(sum([entry.size for group in groups for entry in group.entries]))
+        with choice.open() as engine:
+            results = self._map(engine, groups, len(missing))
+            notes = [result.segment for result in results if result.segment is not None]
+            notes += [note for note, _ in adopted]
+            manifest, dropped, merged = self._commit(engine, access, notes, marks)
         skipped = tuple(file for result in results for file in result.skipped)
         already_indexed = int(covered.sum())
         return IndexReport(
@@ -198,7 +198,7 @@ class Job:
             seconds=time.perf_counter() - began,
             skipped=skipped,
             merged=merged,
-            engine=EngineUse(self.engine.name, self.why).compared(files=len(missing)),
+            engine=EngineUse(engine.name, choice.reason).compared(files=len(missing)),
         )
 
     def _read(self, listed: dict[str, ListedFile]) -> Manifest:
@@ -270,7 +270,7 @@ class Job:
             for run in np.split(missing, cuts)
         ]
 
-    def _map(self, groups: list[Group], total: int) -> list[GroupResult]:
+    def _map(self, engine: Engine, groups: list[Group], total: int) -> list[GroupResult]:
         if not groups:
             return []
         ends = np.cumsum([len(group.entries) for group in groups])
@@ -279,9 +279,11 @@ class Job:
             if self.progress is not None and done:
                 self.progress(int(ends[min(done, len(ends)) - 1]), total)
 
-        return self.engine.map(index_group, groups, on_done=on_done)
+        return engine.map(index_group, groups, on_done=on_done)
 
-    def _commit(self, access: Files, notes: list[SegmentNote], marks: Array) -> tuple[Manifest, int, int]:
+    def _commit(
+        self, engine: Engine, access: Files, notes: list[SegmentNote], marks: Array
+    ) -> tuple[Manifest, int, int]:
         """Add segments, drop those without a live file, and merge if there are many.
 
         After a concurrent commit, a merged segment replaces its parts only if all of them are still in the
@@ -304,7 +306,7 @@ class Job:
                 dropped = self._gone(access, listed, old, marks)
             segments = [*alive, *newer, *notes]
             if swaps is None:
-                swaps = self._merge(access, listed, [*alive, *notes], marks)
+                swaps = self._merge(engine, access, listed, [*alive, *notes], marks)
             for group, note in swaps:
                 if group <= {part.name for part in segments}:
                     segments = [*(part for part in segments if part.name not in group), note]
@@ -341,7 +343,12 @@ class Job:
         return {note.name: int((match(marks, segment.marks) >= 0).sum()) for note, segment in opened}
 
     def _merge(
-        self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array
+        self,
+        engine: Engine,
+        access: Files,
+        listed: dict[str, ListedFile],
+        notes: Sequence[SegmentNote],
+        marks: Array,
     ) -> list[tuple[set[str], SegmentNote]]:
         """Merge groups of small segments, and rewrite segments with many deleted files."""
         groups = merge_groups(notes) if len(notes) > MANY_SEGMENTS else []
@@ -358,7 +365,7 @@ class Job:
             )
             tasks.append(Merge(self.index, parts, self.lake.retry))
             names.append({note.name for note in group})
-        merged = self.engine.map(merge_group, tasks) if tasks else []
+        merged = engine.map(merge_group, tasks) if tasks else []
         return [(group, note) for group, note in zip(names, merged, strict=True) if note is not None]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.core.domain.keys import is_ordered, storage_type
-from skipstone.engine.jobs import choose_engine, engine_context
+from skipstone.engine.jobs import EngineChoice, LocalEngine, choose_engine
 from skipstone.errors import (
     CorruptFileError,
     ReadError,
@@ -215,7 +215,7 @@ class LakeIndex(PublicNames):
                 to row then need not be read.
             rebuild: Index all files again.
             engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine]; by default
-                Spark where PySpark and Java are installed, else local threads.
+                local threads for less than 64 MB of files, else Spark if PySpark and Java are installed.
             master: The master of a Spark session to start.
             remote: The Spark Connect URL of a session to start.
             conf: Settings of a Spark session to start.
@@ -233,9 +233,8 @@ class LakeIndex(PublicNames):
             4
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches, ids)
-        engine, why = choose_engine(engine, master, remote, conf, threads)
-        with engine_context(engine, master, remote, conf, threads) as chosen:
-            return self._run(spec, chosen, why, progress, rebuild=rebuild)
+        choice = choose_engine(engine, master, remote, conf, threads)
+        return self._run(spec, choice, progress, rebuild=rebuild)
 
     def refresh(
         self,
@@ -251,7 +250,7 @@ class LakeIndex(PublicNames):
 
         Args:
             engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine]; by default
-                Spark where PySpark and Java are installed, else local threads.
+                local threads for less than 64 MB of files, else Spark if PySpark and Java are installed.
             master: The master of a Spark session to start.
             remote: The Spark Connect URL of a session to start.
             conf: Settings of a Spark session to start.
@@ -266,10 +265,15 @@ class LakeIndex(PublicNames):
             0
         """
         stored = self._stored_spec()
-        engine, why = choose_engine(engine, master, remote, conf, threads)
-        with engine_context(engine, master, remote, conf, threads) as chosen:
-            self._relist(chosen)
-            return self._run(self._restore_spec(stored), chosen, why, progress, rebuild=False)
+        choice = choose_engine(engine, master, remote, conf, threads)
+        if choice.by_size:
+            # Which files are new is known only after the listing.
+            self._relist(LocalEngine())
+            return self._run(self._restore_spec(stored), choice, progress, rebuild=False)
+        with choice.open() as running:
+            self._relist(running)
+            opened = EngineChoice(running, choice.reason)
+            return self._run(self._restore_spec(stored), opened, progress, rebuild=False)
 
     def _stored_spec(self) -> dict[str, Any]:
         """Return the options of the last build."""
@@ -308,7 +312,7 @@ class LakeIndex(PublicNames):
         return Spec(columns, stored["pages"], own_blooms=stored["own_blooms"], **listed)
 
     def _run(
-        self, spec: Spec, engine: Engine, why: str, progress: Progress | None, *, rebuild: bool
+        self, spec: Spec, engine: EngineChoice, progress: Progress | None, *, rebuild: bool
     ) -> IndexReport:
         lake = self._snapshot
         if self._root is None and not lake.is_whole:
@@ -330,7 +334,6 @@ class LakeIndex(PublicNames):
             progress,
             naming=lake.index_naming,
             listed_at=lake.listed_at,
-            why=why,
         )
         try:
             report = job.run()

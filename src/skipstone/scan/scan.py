@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.core.filter import fix_clock, settle
-from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
+from skipstone.engine.jobs import NO_OPTIONS, check_engine, choose_engine
 from skipstone.errors import UnknownColumnError, UsageError, require
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import IsIn, Predicate
@@ -367,8 +367,9 @@ class Scan(PublicNames):
             if options != NO_OPTIONS:
                 check_engine(None, *options)
             return count_rows(self.plan())
-        with engine_context(engine, *options) as chosen:
-            return count_on(self.plan(), chosen)
+        choice, plan = choose_engine(engine, *options), self.plan()
+        with choice.for_input(sum([task.entry.size for task in plan.tasks])).open() as chosen:
+            return count_on(plan, chosen)
 
     def to_spark(self, session: SparkSession | None = None, *, route: SparkRoute = "auto") -> DataFrame:
         """Return the rows as a Spark data frame.

@@ -303,8 +303,8 @@ class Table(Lake):
 
         Args:
             plan: The result of ``plan_compaction``; by default a plan with default options.
-            engine: ``"spark"``, ``"local"`` or a Spark session; by default Spark where PySpark and Java are
-                installed, else local threads.
+            engine: ``"spark"``, ``"local"`` or a Spark session; by default local threads for less than
+                64 MB, else Spark if PySpark and Java are installed.
             master: Master URL of a new Spark session.
             remote: Spark Connect URL.
             conf: Settings of a new Spark session.

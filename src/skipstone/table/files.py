@@ -114,7 +114,7 @@ def write_frame(
 ) -> WriteReport:
     """Write a Spark data frame by Spark's tasks, and commit its files."""
     opened(table)
-    chosen, why = choose_ingest_engine(engine, None, None, data)
+    choice = choose_ingest_engine(engine, None, None, data)
     reports: list[WriteReport] = []
 
     def publish(files: Sequence[NewFile], summary: Mapping[str, str]) -> int | None:
@@ -123,7 +123,8 @@ def write_frame(
 
     current = open_target(table)
     layout = table_layout(current, {})
-    work = TableIngest(current, layout, why, properties=check_properties(properties), publish=publish)
-    work.run(open_rows(data, chosen), table.pinned.storage_options)
+    summary = check_properties(properties)
+    work = TableIngest(current, layout, choice.reason, properties=summary, publish=publish)
+    work.run(open_rows(data, choice.engine), table.pinned.storage_options)
     table.refresh()
     return reports[0]

@@ -34,7 +34,15 @@ from skipstone.write.lakes import (
 )
 from skipstone.write.lookups import add_blooms, measure_look_ups
 from skipstone.write.report import IngestReport, LookUps, Seconds
-from skipstone.write.rows import FileOutput, Rows, RowSurvey, choose_ingest_engine, open_rows, task_bytes
+from skipstone.write.rows import (
+    FileOutput,
+    Rows,
+    RowSurvey,
+    choose_ingest_engine,
+    open_rows,
+    settle,
+    task_bytes,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -210,7 +218,8 @@ def ingest(
     """Write rows to a directory of Parquet files or an Iceberg table, laid out for skipping.
 
     Rows are partitioned and ordered, written as files of the target size, published all at once and indexed.
-    Spark does this where it is installed, else local threads, which spill rows that don't fit into memory.
+    Spark does this where it is installed and the rows are at least 64 MB or a session is running; otherwise
+    local threads, which spill rows that don't fit into memory.
     Options of the layout that are None are those of the lake or table, or the defaults below.
 
     Args:
@@ -236,8 +245,8 @@ def ingest(
             they pay off.
         index: Index the new files.
         evolve: Allow new columns in a directory.
-        engine: ``"spark"``, ``"local"`` or a Spark session; by default Spark where PySpark and Java are
-            installed, else local threads.
+        engine: ``"spark"``, ``"local"`` or a Spark session; by default local threads for less than 64 MB,
+            else Spark if PySpark and Java are installed.
         threads: Threads of the local engine; one per core by default.
         session: The Spark session; by default the one that is running, or a new one.
         storage_options: Options of the object store.
@@ -263,7 +272,7 @@ def ingest(
     layout = layout_options(
         row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
     )
-    chosen_engine, why = choose_ingest_engine(engine, session, threads, data)
+    choice = choose_ingest_engine(engine, session, threads, data)
     if catalog is not None or is_table(path):
         require("pyiceberg", "zstandard")
         from skipstone.write.table_job import ingest_table
@@ -274,8 +283,7 @@ def ingest(
         return ingest_table(
             data,
             path,
-            engine=chosen_engine,
-            why=why,
+            choice=choice,
             catalog=catalog,
             mode=mode,
             overwrite=overwrite,
@@ -304,7 +312,10 @@ def ingest(
         )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     store = lake_store(path, storage_options)
-    return Ingest(store, chosen, why, index, queries, progress, evolve).run(open_rows(data, chosen_engine))
+    work = Ingest(store, chosen, index=index, queries=queries, progress=progress, evolve=evolve)
+    data, choice = settle(data, choice)
+    work.why = choice.reason
+    return work.run(open_rows(data, choice.engine))
 
 
 def is_table(x: object) -> bool:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine, LocalEngine, choose_engine
+from skipstone.engine.jobs import SMALL_BYTES, Engine, EngineChoice, LocalEngine, choose_engine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.parquet.write.files import WrittenFile, sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout
@@ -138,27 +139,51 @@ def is_of(data: Any, module: str) -> bool:
 
 def choose_ingest_engine(
     engine: EngineLike, session: SparkSession | None, threads: int | None, data: Any = None
-) -> tuple[EngineLike, str]:
+) -> EngineChoice:
     """Return the engine of an ingest and the reason for it; nothing is started."""
-    chosen, why = choose_engine(engine, threads=threads)
+    chosen = choose_engine(engine, threads=threads)
+    kind = chosen.engine
     if session is not None:
         if engine not in ("auto", "spark") or threads is not None:
             other = "threads" if threads is not None else "engine"
             raise UsageError(f"session= and {other}= can't be combined", hint="omit one of them")
-        return session, "session is set"
-    if is_frame(data) and not is_of(chosen, "pyspark."):
-        if chosen != "spark" and engine != "auto":
+        return EngineChoice(session, "session is set")
+    if is_frame(data) and not is_of(kind, "pyspark."):
+        if kind != "spark" and engine != "auto":
             hint = 'omit engine=, or pass frame.toArrow() with engine="local"'
             raise UsageError("a Spark data frame can't be ingested on local threads", hint=hint)
-        return "spark", "requested" if engine == "spark" else "data is a Spark data frame"
-    if chosen == "local":
-        return LocalEngine(threads), why
+        return EngineChoice("spark", "requested" if engine == "spark" else "data is a Spark data frame")
+    if kind == "local":
+        return EngineChoice(LocalEngine(threads), chosen.reason)
     if threads is not None:
         raise UsageError("threads= applies to local threads only", hint='use engine="local"')
-    if chosen != "spark" and not isinstance(chosen, LocalEngine) and not is_of(chosen, "pyspark."):
+    if kind != "spark" and not isinstance(kind, LocalEngine) and not is_of(kind, "pyspark."):
         hint = 'use "auto", "spark", "local" or a Spark session'
-        raise UsageError(f"{type(chosen).__name__} can't run an ingest", hint=hint)
-    return chosen, why
+        raise UsageError(f"{type(kind).__name__} can't run an ingest", hint=hint)
+    return chosen
+
+
+def settle(data: DataLike, choice: EngineChoice) -> tuple[DataLike, EngineChoice]:
+    """Return the data, and the choice for its size; a stream is read until that is known."""
+    if not choice.by_size:
+        return data, choice
+    from skipstone.write.frame import as_table
+
+    rows: Any = data
+    if not isinstance(rows, pa.RecordBatchReader):
+        if not (is_of(rows, "pyarrow.") and hasattr(rows, "scanner")):
+            table = as_table(rows)
+            return table, choice.for_input(table.nbytes)
+        rows = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
+    first: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        first.append(batch)
+        size += batch.nbytes
+        if size >= SMALL_BYTES:
+            whole = pa.RecordBatchReader.from_batches(rows.schema, chain(first, rows))
+            return whole, choice.for_input(size)
+    return pa.Table.from_batches(first, rows.schema), choice.for_input(size)
 
 
 def open_rows(data: DataLike, engine: EngineLike) -> Rows:

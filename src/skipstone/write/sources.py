@@ -45,6 +45,11 @@ class Sources:
     already_ingested: int
     changed: tuple[str, ...]
 
+    @property
+    def bytes(self) -> int:
+        """Size of the new files."""
+        return sum([entry.size for entry in self.new])
+
     def journal_sources(self, entries: Sequence[ListedFile]) -> list[JournalSource]:
         """Return what the lake records about ingested files."""
         return [_source(self.store, entry) for entry in entries]
@@ -218,7 +223,7 @@ def ingest_new(
         row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
     )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    chosen_engine, why = choose_ingest_engine(engine, session, threads)
+    choice = choose_ingest_engine(engine, session, threads)
     columns = as_schema(schema)
     store = lake_store(path, storage_options)
     sources = find_sources(source, store, format, storage_options)
@@ -226,11 +231,12 @@ def ingest_new(
     batches = sources.batches(batch_bytes)
     reports: list[IngestReport] = []
     if batches:
-        work = Ingest(store, chosen, why, index, queries, progress, evolve)
+        choice = choice.for_input(sources.bytes)
+        work = Ingest(store, chosen, choice.reason, index, queries, progress, evolve)
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))
-            with start_engine(chosen_engine) as running:
+            with start_engine(choice.engine) as running:
                 files = open_files(
                     sources.store,
                     sources.format,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine, EngineUse
+from skipstone.engine.jobs import Engine, EngineChoice, EngineUse
 from skipstone.errors import SchemaError, SkipstoneError, UsageError, did_you_mean
 from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.writing.commit import JOB, append, check_properties
@@ -41,7 +41,7 @@ from skipstone.write.overwrite import (
 )
 from skipstone.write.overwrite import overwrite as overwrite_files
 from skipstone.write.report import IngestReport, LookUps
-from skipstone.write.rows import FileOutput, Rows, RowSurvey, open_rows, task_bytes
+from skipstone.write.rows import FileOutput, Rows, RowSurvey, open_rows, settle, task_bytes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from skipstone.typing import (
         CatalogLike,
         DataLike,
-        EngineLike,
         IngestProgress,
         PredicateLike,
         QueryLog,
@@ -65,8 +64,7 @@ def ingest_table(
     data: DataLike,
     table: StrPath | LakeTable | Table,
     *,
-    engine: EngineLike = "auto",
-    why: str = "requested",
+    choice: EngineChoice,
     catalog: CatalogLike | None = None,
     mode: str = "append",
     overwrite: str | None = None,
@@ -84,12 +82,14 @@ def ingest_table(
     how = parse_overwrite(mode, overwrite, where)
     chosen = table_layout(target, layout)
     summary = check_properties(properties)
-    work = TableIngest(target, chosen, why, how, branch, summary, index, queries, progress)
+    work = TableIngest(target, chosen, "", how, branch, summary, index, queries, progress)
     if key_columns(target):
         from skipstone.table.files import keyed_ingest
 
         work.publish = keyed_ingest(table if isinstance(table, LakeTable) else LakeTable(target), how, branch)
-    report = work.run(open_rows(data, engine), storage_options)
+    data, choice = settle(data, choice)
+    work.why = choice.reason
+    report = work.run(open_rows(data, choice.engine), storage_options)
     if isinstance(table, LakeTable):
         table.refresh()
     return report

@@ -241,7 +241,7 @@ class TestIngest:
             raise UsageError("there is no Java", hint=hint)
 
         monkeypatch.setattr("skipstone.engine.spark.open_spark", broken)
-        done = run("ingest", source, tmp_path / "lake")
+        done = run("ingest", source, tmp_path / "lake", "--engine", "spark")
         told = "error: there is no Java; hint: install Java 17 or newer; --engine local needs neither\n"
         assert (done.exit_code, done.stderr) == (Exit.OTHER, told)
 

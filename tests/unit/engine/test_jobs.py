@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from skipstone.engine import session, spark
-from skipstone.engine.jobs import Engine, EngineUse, LocalEngine, choose_engine, open_engine
+from skipstone.engine.jobs import (
+    SMALL_BYTES,
+    Engine,
+    EngineChoice,
+    EngineUse,
+    LocalEngine,
+    choose_engine,
+    open_engine,
+)
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import JobError, ReadError, UsageError
 
@@ -77,6 +85,10 @@ def test_what_makes_no_sense(engine, options, message: str) -> None:
         open_engine(engine, **options)
 
 
+def _of(choice: EngineChoice) -> tuple[object, str]:
+    return choice.engine, choice.reason
+
+
 def test_auto_is_chosen_in_one_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(session, "running_session", lambda: None)
     for name in ("SKIPSTONE_ENGINE", "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
@@ -86,24 +98,45 @@ def test_auto_is_chosen_in_one_place(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     java.touch(mode=0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     (tmp_path / "release").write_text('JAVA_VERSION="17.0.15"\n')
-    assert choose_engine("auto") == ("spark", "PySpark and Java are installed")
-    assert choose_engine("local") == ("local", "requested")
-    assert choose_engine("auto", threads=2) == ("local", "threads is set")
-    assert choose_engine("auto", master="local[2]") == ("spark", "master is set")
+    assert _of(choose_engine("auto")) == ("spark", "PySpark and Java are installed")
+    assert _of(choose_engine("local")) == ("local", "requested")
+    assert _of(choose_engine("auto", threads=2)) == ("local", "threads is set")
+    assert _of(choose_engine("auto", master="local[2]")) == ("spark", "master is set")
     session._java_version.cache_clear()
     (tmp_path / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
-    assert choose_engine("auto") == ("local", f"Java 8 in JAVA_HOME ({tmp_path}) is too old")
+    assert _of(choose_engine("auto")) == ("local", f"Java 8 in JAVA_HOME ({tmp_path}) is too old")
     java.unlink()
-    assert choose_engine("auto") == ("local", f"Java is not installed in JAVA_HOME ({tmp_path})")
+    assert _of(choose_engine("auto")) == ("local", f"Java is not installed in JAVA_HOME ({tmp_path})")
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert choose_engine("auto") == ("local", "PySpark is not installed")
+    assert _of(choose_engine("auto")) == ("local", "PySpark is not installed")
     monkeypatch.setenv("SKIPSTONE_ENGINE", "spark")
-    assert choose_engine("auto") == ("spark", "SKIPSTONE_ENGINE=spark")
-    assert choose_engine("local") == ("local", "requested")
+    assert _of(choose_engine("auto")) == ("spark", "SKIPSTONE_ENGINE=spark")
+    assert _of(choose_engine("local")) == ("local", "requested")
     monkeypatch.setenv("SKIPSTONE_ENGINE", "loacl")
     with pytest.raises(UsageError, match=r"unknown engine 'loacl' in SKIPSTONE_ENGINE \(did you mean local"):
         choose_engine("auto")
     session._java_version.cache_clear()
+
+
+SMALL = (LocalEngine(), "input is below 64 MB; use engine spark to run it on Spark")
+
+
+def test_auto_needs_no_new_session_for_a_small_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "running_session", lambda: None)
+    monkeypatch.setattr(session, "missing_for_spark", lambda: "")
+    monkeypatch.delenv("SKIPSTONE_ENGINE", raising=False)
+    auto = choose_engine("auto")
+    assert _of(auto.for_input(0)) == _of(auto.for_input(SMALL_BYTES - 1)) == SMALL
+    assert _of(auto.for_input(SMALL_BYTES)) == ("spark", "PySpark and Java are installed")
+    # Whatever asks for Spark has it.
+    assert _of(choose_engine("spark").for_input(0)) == ("spark", "requested")
+    assert _of(choose_engine("auto", conf={}).for_input(0)) == ("spark", "conf is set")
+    monkeypatch.setenv("SKIPSTONE_ENGINE", "spark")
+    assert _of(choose_engine("auto").for_input(0)) == ("spark", "SKIPSTONE_ENGINE=spark")
+    monkeypatch.setenv("SKIPSTONE_ENGINE", "auto")
+    assert _of(choose_engine("auto").for_input(0)) == SMALL
+    monkeypatch.setattr(session, "running_session", object)
+    assert _of(choose_engine("auto").for_input(0)) == ("spark", "a Spark session is running")
 
 
 def test_the_other_engine_is_estimated_for_small_work(monkeypatch: pytest.MonkeyPatch) -> None:
