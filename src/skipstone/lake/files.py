@@ -194,11 +194,15 @@ class Files:
 
         Recorded metadata has facts but no raw statistics; use ``footer`` for those.
         """
+        if self.recorded is None:
+            return self.footer(entry)
         layout: ParquetMetadata | None = self.cache.get((Files.layout, entry))
         return layout or self._records([entry])[0] or self.footer(entry)
 
     def layouts(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata]:
         """The layouts of many files; missing footers are fetched in parallel."""
+        if self.recorded is None:
+            return self.footers(entries)
         layouts = self._records(entries)
         missing = [number for number, layout in enumerate(layouts) if layout is None]
         for number, footer in zip(missing, self.footers([entries[n] for n in missing]), strict=True):

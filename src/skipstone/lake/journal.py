@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skipstone.engine.jobs import gather
@@ -109,7 +109,7 @@ def encode_journal(
     sources: Iterable[JournalSource], replaces: Iterable[str] = (), jobs: Iterable[str] = ()
 ) -> bytes:
     """Serialize a journal; ``replaces`` are the keys of the journals merged into it."""
-    rows = sorted({astuple(source) for source in sources})
+    rows = sorted({(source.uri, source.size, source.version) for source in sources})
     return json.dumps({"sources": rows, "replaces": list(replaces), "jobs": sorted(jobs)}).encode()
 
 

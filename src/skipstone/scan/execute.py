@@ -301,7 +301,7 @@ def _batches(tables: Iterator[pa.Table], most: int) -> Generator[pa.RecordBatch]
 
 def _cut(tables: list[pa.Table], most: int) -> Iterator[pa.RecordBatch]:
     whole = joined(tables)
-    if len(tables) > 1 and whole.num_rows <= most and whole.num_columns:
+    if whole.num_rows <= most and whole.num_columns and whole.column(0).num_chunks > 1:
         whole = whole.combine_chunks()
     if whole.num_columns:
         yield from whole.to_batches(max_chunksize=most)

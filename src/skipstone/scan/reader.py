@@ -583,7 +583,9 @@ def pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
     if pq.FileMetaData not in metadata.memo:
         footer = metadata.footer
         shell = b"".join((b"PAR1", footer, len(footer).to_bytes(4, "little"), b"PAR1"))
-        metadata.memo[pq.FileMetaData] = pq.read_metadata(pa.BufferReader(shell))
+        # Not pq.read_metadata(), which also looks for nested columns.
+        reader = open_reader(pa.BufferReader(shell), None, checksums=False)
+        metadata.memo[pq.FileMetaData] = reader.metadata
     parsed: pq.FileMetaData = metadata.memo[pq.FileMetaData]
     return parsed
 

@@ -42,6 +42,8 @@ _CSV_OPTIONS: Final = ("sep", "delimiter", "header", "quote", "escape", "nullVal
 # Files of a task, and files whose types are inferred without a job.
 _TASK_BYTES: Final = 32 * 2**20
 _READ: Final = 8 * 2**20
+# Parquet files that are planned together.
+_PLANNED: Final = 4_096
 
 
 def split_name(key: str) -> tuple[list[str], str | None]:
@@ -60,7 +62,7 @@ def format_of(key: str) -> str | None:
 class FileSource:
     """Files of one format, read as rows of one schema; pickles are complete."""
 
-    store: Store
+    access: Files
     format: str
     entries: tuple[ListedFile, ...]
     schema: pa.Schema
@@ -69,17 +71,24 @@ class FileSource:
     fixed: bool = False
     """Whether the caller chose the schema."""
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all files."""
-        for entry in self.entries:
-            yield from self.read(entry)
+    @property
+    def store(self) -> Store:
+        """Where the files are."""
+        return self.access.store
 
-    def read(self, entry: ListedFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file."""
-        if self.format == "parquet":
-            lake = _parquet_lake(self.store, (entry,), self.schema)
-            yield from lake.scan(index=False, threads=1).to_reader()
+    def batches(self, threads: int = 1) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all files; Parquet files are decoded on threads."""
+        if self.format != "parquet":
+            for entry in self.entries:
+                yield from self._read(entry)
             return
+        # A plan holds the footers of its files.
+        for first in range(0, len(self.entries), _PLANNED):
+            lake = _parquet_lake(self.access, self.entries[first : first + _PLANNED], self.schema)
+            yield from lake.scan(index=False, threads=threads).to_reader()
+
+    def _read(self, entry: ListedFile) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file of another format than Parquet."""
         keys = read_partitions([entry.key]).schema.names
         partition = pa.schema([self.schema.field(name) for name in keys if name in self.schema.names])
         constants = read_partitions([entry.key], schema=partition, uri=self.store.uri)
@@ -95,7 +104,7 @@ class FileSource:
     def to_frame(self, session: SparkSession) -> DataFrame:
         """Return the rows as a data frame, whose tasks read the files."""
         if self.format == "parquet":
-            lake = _parquet_lake(self.store, self.entries, self.schema if self.fixed else None)
+            lake = _parquet_lake(self.access, self.entries, self.schema if self.fixed else None)
             return lake.scan(index=False).to_spark(session)
         from skipstone.engine.spark import map_batches, payload_frame
         from skipstone.engine.spark_types import arrow_schema, spark_schema
@@ -151,15 +160,17 @@ def open_files(
         engine: Infers the types of many large files; by default threads of this process.
     """
     check_options(format, schema, options or {})
-    files = FileSource(store, format, tuple(entries), pa.schema([]), dict(options or {}), schema is not None)
+    files = FileSource(
+        Files(store), format, tuple(entries), pa.schema([]), dict(options or {}), schema is not None
+    )
     if format == "parquet":
-        opened = _parquet_lake(store, files.entries, None)
+        opened = _parquet_lake(files.access, files.entries, None)
         if schema is not None:
             _check_columns(schema, opened.query_schema.names, store.uri)
         elif lake is not None:
             schema = _with_strings(opened, lake)
         if schema is not None:
-            opened = _parquet_lake(store, files.entries, schema)
+            opened = _parquet_lake(files.access, files.entries, schema)
         return replace(files, schema=opened.query_schema, fixed=schema is not None)
     partitions = read_partitions([entry.key for entry in entries], uri=store.uri).schema
     own = None if lake is None else lake.query_schema
@@ -278,7 +289,7 @@ def _with_partitions(data: pa.Schema, partitions: pa.Schema, own: pa.Schema | No
 def _open(files: FileSource, entry: ListedFile) -> Any:
     """Open a file of another format than Parquet."""
     path = files.store.path(entry.key)
-    source = Files(files.store).source(entry)
+    source = files.access.source(entry)
     if files.format == "orc":
         import pyarrow.orc as orc
 
@@ -362,6 +373,6 @@ class SourceStream(io.RawIOBase):
         return len(data)
 
 
-def _parquet_lake(store: Store, entries: Sequence[ListedFile], schema: pa.Schema | None) -> Lake:
+def _parquet_lake(access: Files, entries: Sequence[ListedFile], schema: pa.Schema | None) -> Lake:
     """Return a lake of files, with the schema that opening them gives."""
-    return lake_of(DirectorySnapshot(Files(store), "", schema, tuple(entries)))
+    return lake_of(DirectorySnapshot(access, "", schema, tuple(entries)))

@@ -213,7 +213,7 @@ def open_file_rows(files: FileSource, engine: Engine) -> Rows:
     if isinstance(engine, LocalEngine):
         from skipstone.write.local import LocalRows
 
-        return LocalRows(files.schema, files.batches(), engine=engine)
+        return LocalRows(files.schema, files.batches(engine.parallelism), engine=engine)
     from skipstone.engine.spark import SparkEngine
     from skipstone.write.frame import SparkRows
 

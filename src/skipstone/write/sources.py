@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -52,7 +52,7 @@ class Sources:
 
     def journal_sources(self, entries: Sequence[ListedFile]) -> list[JournalSource]:
         """Return what the lake records about ingested files."""
-        return [_source(self.store, entry) for entry in entries]
+        return _sources(self.store, entries)
 
     def batches(self, most: int) -> list[list[ListedFile]]:
         """Group the new files into batches of at most ``most`` bytes with the same partition columns."""
@@ -97,7 +97,7 @@ def find_sources(
         refuse_part_of_table(store)
         refuse_tables(store, everything)
     listed = [entry for entry in everything if is_visible(entry, pattern)]
-    if any(_is_below(store.path(entry.key), lake) for entry in listed):
+    if _any_below(store, listed, lake):
         raise _lake_in_source(lake)
     format = format or _format(store, listed)
     # Files without a recognized extension have the requested format.
@@ -105,8 +105,7 @@ def find_sources(
     done = ingested(lake)
     uris = {file.uri for file in done}
     new, already_ingested, changed = [], 0, []
-    for entry in listed:
-        file = _source(store, entry)
+    for entry, file in zip(listed, _sources(store, listed), strict=True):
         if file in done:
             already_ingested += 1
         elif file.uri in uris:
@@ -136,12 +135,21 @@ def _is_below(path: str, store: Store) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
 
 
-def _source(store: Store, entry: ListedFile) -> JournalSource:
-    path = store.path(entry.key)
-    if store.local:
-        # A file is the same by whichever link it is reached.
-        path = os.path.join(os.path.realpath(store.uri), entry.key)  # noqa: PTH118
-    return JournalSource(path, entry.size, repr(entry.version))
+def _any_below(store: Store, listed: Sequence[ListedFile], lake: Store) -> bool:
+    """Whether the lake has one of the files, with links resolved."""
+    if not store.local:
+        return any(_is_below(store.path(entry.key), lake) for entry in listed)
+    # Resolving a path costs a call for each of its directories.
+    paths = [store.path(entry.key) for entry in listed]
+    links = {path for path in paths if os.path.islink(path)}  # noqa: PTH114
+    return any(_is_below(path, lake) for path in links | {os.path.dirname(path) for path in paths})  # noqa: PTH120
+
+
+def _sources(store: Store, entries: Iterable[ListedFile]) -> list[JournalSource]:
+    # A local file is the same by whichever link it is reached.
+    root = os.path.realpath(store.uri) if store.local else ""
+    paths = ((os.path.join(root, e.key) if root else store.path(e.key), e) for e in entries)  # noqa: PTH118
+    return [JournalSource(path, entry.size, repr(entry.version)) for path, entry in paths]
 
 
 def _format(store: Store, listed: Sequence[ListedFile]) -> str:
