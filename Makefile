@@ -14,7 +14,7 @@ help:  ## list the targets
 
 setup: .venv/.ready  ## create .venv with the locked versions (every other target does it when needed)
 .venv/.ready: pyproject.toml requirements-dev.lock scripts/setup.sh
-	@bash scripts/setup.sh all ready
+	@bash scripts/setup.sh all,dev,bench ready
 
 # The demo needs less: make test adds the rest to the same .venv.
 .venv/.demo: pyproject.toml requirements-dev.lock scripts/setup.sh

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-extras=${1:-all} stamp=${2:-ready}
+extras=${1:-all,dev,bench} stamp=${2:-ready}
 
 "$python" - <<'PY' || { echo "Skipstone needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 import sys

@@ -251,7 +251,7 @@ class _Package(types.ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__all__, *self.__dict__})
+        return sorted([*__all__, "__version__"])
 
 
 sys.modules[__name__].__class__ = _Package

@@ -127,6 +127,8 @@ def similar(name: str, names: Iterable[str], count: int = 3) -> list[str]:
 
     >>> similar("AMONT", ["id", "amount"])
     ['amount']
+    >>> similar("ship", ["shipped_at", "amount"])
+    ['shipped_at']
     """
     import difflib
 
@@ -135,6 +137,9 @@ def similar(name: str, names: Iterable[str], count: int = 3) -> list[str]:
         folded.setdefault(known.lower(), []).append(known)
     wanted = name.lower()
     near = [wanted] if wanted in folded else difflib.get_close_matches(wanted, folded, n=count, cutoff=0.7)
+    if not near and len(wanted) > 2:
+        begun = [known for fold, names in folded.items() if fold.startswith(wanted) for known in names]
+        return begun if len(begun) <= count else []
     likeness = [difflib.SequenceMatcher(a=wanted, b=fold).ratio() for fold in near]
     best = [fold for fold, ratio in zip(near, likeness, strict=True) if ratio > likeness[0] - 0.1]
     return [known for fold in best for known in folded[fold]][:count]
@@ -324,7 +329,7 @@ class RowSetError(SkipstoneError):
 EXTRAS: Final = {
     "datafusion": ("DataFusion", "engines"),
     "duckdb": ("DuckDB", "engines"),
-    "pandas": ("pandas", "engines"),
+    "pandas": ("pandas", "pandas"),
     "polars": ("Polars", "engines"),
     "pyiceberg": ("pyiceberg", "iceberg"),
     "pyspark": ("PySpark", "spark"),

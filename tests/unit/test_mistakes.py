@@ -55,6 +55,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Path("notes/README.md").write_text("What these files are.")
     Path("mixed/more.csv").write_text("user_id,kind\n1,click\n")
     Path("people.csv").write_text("user_id,name\n1,Ada\n2,Bob\n")
+    Path("many/kind=a").mkdir(parents=True)
+    pq.write_table(EVENTS, "many/kind=a/00.parquet")
     for folder in ("empty", "hidden"):
         Path(folder).mkdir()
     Path("hidden/_SUCCESS").write_text("done")
@@ -231,6 +233,13 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
         "quote a name that contains a space: `first name`",
     ),
     ("usr_id = 1", sk.UnknownColumnError, f"column usr_id: {UNKNOWN}", "did you mean user_id?"),
+    ("use = 1", sk.UnknownColumnError, f"column use: {UNKNOWN}", "did you mean user_id?"),
+    (
+        "ts > 1767225600000",
+        sk.TypeMismatchError,
+        "column ts: 1767225600000 (int64) can't be compared with a column of type timestamp[us, tz=UTC]",
+        "for a time since 1970 write timestamp_millis(1767225600000)",
+    ),
     ("USER_ID = 1", sk.UnknownColumnError, f"column USER_ID: {UNKNOWN}", "did you mean user_id?"),
     ("geo.cty = 'Bern'", sk.UnknownColumnError, f"column geo.cty: {UNKNOWN}", "did you mean geo.city?"),
     ("city = 'Bern'", sk.UnknownColumnError, f"column city: {UNKNOWN}", "did you mean geo.city?"),
@@ -278,7 +287,7 @@ def test_hints_change_no_answer() -> None:
 
 # -- calls ---------------------------------------------------------------------------------------
 
-LEAVE_OUT = "to leave the file out, open a glob such as 'lake/**/*.parquet', or begin its name with _"
+LEAVE_OUT = "to leave it out of a lake, open a glob such as 'lake/**/*.parquet', or begin its name with _"
 
 CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
     "sk.open(None)": (
@@ -315,13 +324,19 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         lambda: sk.open("notes").scan().count(),
         sk.NotParquetError,
         "notes/README.md: file is not Parquet: the last bytes are b'are.' instead of b'PAR1'",
-        f"check that the file is complete; {LEAVE_OUT}",
+        f"check that it is a complete Parquet file; {LEAVE_OUT}",
     ),
     "sk.open('mixed').scan().count()": (
         lambda: sk.open("mixed").scan().count(),
         sk.NotParquetError,
         "mixed/more.csv: file is not Parquet: the last bytes are b'ick\\n' instead of b'PAR1'",
         f"write the rows to a lake with skipstone ingest; {LEAVE_OUT}",
+    ),
+    "sk.open('many/*.parquet')": (
+        lambda: sk.open("many/*.parquet"),
+        sk.ReadError,
+        "many: no file matches *.parquet",
+        "for files in subdirectories use ** in the pattern: **/*.parquet",
     ),
     "lake.scan(order_by='amount down')": (
         lambda: sk.open("events").scan(order_by="amount down").to_arrow(),
@@ -511,7 +526,7 @@ def test_an_aggregate_of_a_renamed_column(catalog: sk.Catalog, here: Path) -> No
 def test_catalogs_and_tables(catalog: sk.Catalog, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "sqlite:///prod.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__TEST__URI", "sqlite:///test.db")
-    path = "or pass the directory of an embedded catalog, such as ./warehouse"
+    path = "for an embedded catalog pass its directory, ./lakehouse, or lakehouse/ to create it"
     assert said(lambda: sk.catalog("prodd"), here) == (
         sk.UsageError, "unknown catalog 'prodd'", "did you mean prod?",
     )  # fmt: skip
@@ -839,3 +854,13 @@ def test_the_docs_list_these_messages() -> None:
     assert [row for row in rows if row not in page] == []
     texts = (RENAMED, DROPPED, CHANGED, GONE, CLAIMED, NOT_WRITABLE, REGION, JAVA, MEMORY)
     assert [text for text in texts if text not in page] == []
+
+
+def test_a_comparison_with_null_says_why_nothing_is_found() -> None:
+    lake = sk.open("events")
+    assert lake.scan("user_id = 1").explain().count("IS NULL") == 0
+    note = "kind = NULL: never true, since nothing equals NULL; use IS NULL"
+    assert f"notes: {note}" in lake.scan("user_id = 1 and kind = NULL").explain()
+    shown = CliRunner().invoke(app, ["query", "events", "kind = NULL"])
+    assert note in shown.stdout
+    assert "0 rows" in shown.stdout

@@ -226,14 +226,15 @@ def _rows(source: str, table: Table, options: SourceOptions) -> pa.Table:
 
     store, pattern = open_store(source, storage_options=key_values(options.storage_option) or None)
     entries = [one for one in store.list_prefix("") if matches(pattern, one.key) and format_of(one.key)]
-    formats = sorted({str(format_of(one.key)) for one in entries})
+    formats = {str(format_of(one.key)): one.key for one in entries}
     if not entries:
         hint = f"name files by their format: {', '.join(FORMATS)}"
         raise MissingFileError("no files of a supported format", path=source, hint=hint)
     if len(formats) > 1:
         hint = "pass a glob that matches files of one format"
-        raise UsageError(f"source has files of several formats: {', '.join(formats)}", path=source, hint=hint)
-    files = open_files(store, formats[0], entries, lake=table)
+        names = ", ".join(f"{format} ({key})" for format, key in sorted(formats.items()))
+        raise UsageError(f"source has files of several formats: {names}", path=source, hint=hint)
+    files = open_files(store, next(iter(formats)), entries, lake=table)
     return pa.Table.from_batches(files.batches(), files.schema)
 
 

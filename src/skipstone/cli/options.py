@@ -233,6 +233,11 @@ class SourceOptions:
         """Open a table; reject anything else."""
         if not self.is_table(table):
             reason = "use --catalog to name the catalog of the table, or pass the table's metadata file"
+            if os.path.isdir(table) or "://" in table:  # noqa: PTH112
+                reason = (
+                    f"{table} is a directory, not an Iceberg table; use --catalog to name the catalog of a "
+                    "table; files of a directory are rewritten by skipstone ingest"
+                )
             raise typer.BadParameter(reason, param_hint="TABLE")
         import skipstone as sk
 

@@ -186,7 +186,8 @@ class _Query:
         with progress("reading", self.scan.lake):
             table = ran.to_arrow()
         rows = table if self.limit is not None else table.slice(0, SHOWN)
-        notes: tuple[str, ...] = ()
+        # What was ignored can be why nothing was found.
+        notes = () if len(table) else tuple(f"{note.unit}: {note.reason}" for note in plan.trace.notes)
         shown = plural(len(rows), "row")
         if len(rows) < len(table):
             exact = "" if whole or plan.residual is None else "up to "

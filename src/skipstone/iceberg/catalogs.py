@@ -279,7 +279,8 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
         what = f"catalog {name!r}" if name is not None else "the default catalog"
         known = _configured()
         if not properties and (name or "default") not in known:
-            path = "or pass the directory of an embedded catalog, such as ./warehouse"
+            folder = name or "warehouse"
+            path = f"for an embedded catalog pass its directory, ./{folder}, or {folder}/ to create it"
             listed = f"configured catalogs: {_some(known)}" if known else "configure one in ~/.pyiceberg.yaml"
             hint = did_you_mean(name or "", known, f"{listed}; {path}")
             raise UsageError(f"unknown {what.removeprefix('the ')}", hint=hint) from error

@@ -325,7 +325,10 @@ def _take_snapshot(
 
 def _nothing_listed(listed: Sequence[ListedFile], pattern: str, uri: str) -> ReadError:
     if pattern:
+        below = f"**/{pattern}"
         hint = "check the pattern; empty files, and names that begin with . or _, are ignored"
+        if any(is_visible(entry, below) for entry in listed):
+            hint = f"for files in subdirectories use ** in the pattern: {below}"
         return ReadError(f"no file matches {pattern}", path=uri, hint=hint)
     if not listed:
         hint = "check the path, or write files with skipstone ingest"

@@ -443,10 +443,10 @@ _TEXT_FILE = re.compile(r"\.(csv|tsv|json|jsonl|ndjson)(\.\w+)?$", re.IGNORECASE
 def _other_file_hint(path: str) -> str:
     if _TEXT_FILE.search(path):
         return "write the rows to a lake with skipstone ingest; " + _EXCLUDE
-    return "check that the file is complete; " + _EXCLUDE
+    return "check that it is a complete Parquet file; " + _EXCLUDE
 
 
-_EXCLUDE = "to leave the file out, open a glob such as 'lake/**/*.parquet', or begin its name with _"
+_EXCLUDE = "to leave it out of a lake, open a glob such as 'lake/**/*.parquet', or begin its name with _"
 
 
 def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:

@@ -21,7 +21,7 @@ from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
 from skipstone.lake.snapshot import FileEntry, Overlay, Path, PrunedFiles, Snapshot
 from skipstone.predicate import predicate as to_predicate
-from skipstone.predicate.tree import Constant, Predicate
+from skipstone.predicate.tree import Compare, Constant, Literal, Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger, joined_levels
 from skipstone.prune.survey import Fetch, Need, Survey
@@ -453,6 +453,8 @@ class _Planner:
             except BadIndex as error:
                 levels = ()
                 self.ledger.notes.add("index", f"levels are no longer available: {error.reason}")
+            for part in _null_comparisons(asked.predicate):
+                self.ledger.notes.add(part, "never true, since nothing equals NULL; use IS NULL")
             return ScanTrace(
                 lake=snapshot.uri,
                 version=version,
@@ -524,3 +526,14 @@ def _schemas(snapshot: Snapshot) -> Schemas:
         partition = tuple(name for name in snapshot.schema.names if name in snapshot.partition_names)
         schemas = _cached_schemas[key] = Schemas(snapshot.schema, snapshot.query_schema, partition)
     return schemas
+
+
+def _null_comparisons(predicate: Predicate | None) -> list[str]:
+    """Comparisons with NULL, which are never true."""
+    nodes = predicate.walk() if predicate is not None else ()
+    tests = [node for node in nodes if isinstance(node, Compare) and node.op != "<=>"]
+    return [
+        str(test)
+        for test in tests
+        if any(isinstance(side, Literal) and side.missing for side in (test.left, test.right))
+    ]

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -108,13 +108,16 @@ def resolve(
     return cached[0]
 
 
+_REPEATED: Final = "list columns with other names in columns= or --columns; these can't be told apart"
+
+
 def _resolve(
     columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool, query: pa.Schema
 ) -> Projection:
     if columns is None:
         for name in _repeated(schema.names):
             message = "files have more than one column of this name"
-            raise SchemaError(message, column=name, hint="list the columns to read in columns=")
+            raise SchemaError(message, column=name, hint=_REPEATED)
         return Projection(tuple((name,) for name in schema.names), schema)
     columns = (columns,) if isinstance(columns, str) else columns
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):

@@ -154,13 +154,13 @@ def _sources(store: Store, entries: Iterable[ListedFile]) -> list[JournalSource]
 
 def _format(store: Store, listed: Sequence[ListedFile]) -> str:
     """Infer the format from the file names."""
-    formats = {format_of(entry.key) for entry in listed}
+    formats = {format_of(entry.key): entry.key for entry in reversed(listed)}
     if len(formats) == 1 and None not in formats:
-        return str(formats.pop())
+        return str(next(iter(formats)))
     if not formats:
         hint = "check the path; hidden and empty files are ignored"
         raise UsageError("source has no files", path=store.uri, hint=hint)
-    names = ", ".join(sorted(name or "unknown" for name in formats))
+    names = ", ".join(sorted(f"{name or 'unknown'} ({key})" for name, key in formats.items()))
     problem = f"files have several formats: {names}" if len(formats) > 1 else "file format is unknown"
     raise UsageError(problem, path=store.uri, hint=f"pass format=: one of {', '.join(FORMATS)}")
 

@@ -217,7 +217,9 @@ class TestIngest:
         (source / "b.json").write_text("{}\n")
         done = run("ingest", source, lake)
         assert done.exit_code == Exit.OTHER
-        assert "files have several formats: csv, json; hint: pass --input-format" in done.stderr
+        assert (
+            "files have several formats: csv (a.csv), json (b.json); hint: pass --input-format" in done.stderr
+        )
 
     def test_local_threads_on_request(self, run: Run, source: Path, tmp_path: Path) -> None:
         lake = tmp_path / "lake"

@@ -399,7 +399,7 @@ WRONG = {
 }
 MISUSED = {
     "count {w} --snapshot 1": "--snapshot: ",
-    "snapshots {w}": "TABLE: use --catalog to name the catalog of the table",
+    "snapshots {w}": "is a directory, not an Iceberg table; use --catalog",
     "inspect {w}/f.parquet --snapshot 1": "--snapshot: needs a table",
     "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: needs a lake or a table",
     "inspect db.events --catalog {w} --pages id": "--pages: needs a file",

@@ -60,7 +60,8 @@ def test_hidden_and_empty_files_don_t_count(tmp_path: Path, lake: Store) -> None
 def test_several_formats_are_refused_unless_one_is_named(tmp_path: Path, lake: Store) -> None:
     root = fill(tmp_path / "in", "a.csv", "b.parquet", "c.log")
     with pytest.raises(
-        UsageError, match=r"several formats: csv, parquet, unknown \(pass format=: one of parq"
+        UsageError,
+        match=r"several formats: csv \(a.csv\), parquet \(b.parquet\), unknown \(c.log\)",
     ):
         find_sources(root, lake)
     # What is named for another format is left out; what is named for none is what the caller says.

@@ -354,10 +354,20 @@ def _days(type: pa.DataType, scalar: pa.Scalar, match: re.Match[str]) -> int:
 def _mismatch(type: pa.DataType, scalar: pa.Scalar) -> TypeMismatchError:
     from skipstone.predicate.text import value_text
 
+    hint = literal_hint(storage_type(type), is_text(storage_type(scalar.type)))
     return TypeMismatchError(
         f"{value_text(scalar)} ({scalar.type}) can't be compared with a column of type {type}",
-        hint=literal_hint(storage_type(type), is_text(storage_type(scalar.type))),
+        hint=_epoch_hint(type, scalar) or hint,
     )
+
+
+def _epoch_hint(type: pa.DataType, scalar: pa.Scalar) -> str | None:
+    """The next step for a number that is a time since 1970; no date without quotes is as large."""
+    if not (pa.types.is_timestamp(type) and pa.types.is_integer(scalar.type)) or scalar.as_py() < 10**8:
+        return None
+    number = scalar.as_py()
+    unit = "seconds" if number < 10**11 else "millis" if number < 10**14 else "micros"
+    return f"for a time since 1970 write timestamp_{unit}({number})"
 
 
 def literal_hint(type: pa.DataType, is_string: bool) -> str:
