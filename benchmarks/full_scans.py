@@ -4,6 +4,9 @@ Two lakes of events (``--lake FILES×ROWS``, as many as wanted): 100 files of 20
 10,000. Everyone keeps the lake open between questions and gives an Arrow table of all seven columns: of all
 rows, and of a range of 30 % of them, another one each time. Skipstone runs without an index and with one,
 and with skipping off. It decodes with pyarrow, as pyarrow.dataset does.
+
+Then the events of the last lake in no order (``--unsorted FILES``), where conditions leave few rows and no
+metadata can skip: a kind and a number, a narrow range of numbers, and scattered keys.
 """
 
 from __future__ import annotations
@@ -13,14 +16,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
 from benchmarks.harness import Bench, Pace
-from benchmarks.lakes import DATA, Events, events_lake
+from benchmarks.lakes import DATA, Events, events_lake, unsorted_lake
 from benchmarks.peers import built_index
-from benchmarks.queries import Query, event_queries
+from benchmarks.queries import Every, In, Query, Test, between, event_queries
 from benchmarks.selective_reads import query_cases, variants_of
 
 LAKES = ("100x200000", "1000x10000")
 QUESTIONS = ("full scan", "range, 30 %")
+UNSORTED_FILES = 4
+SCATTERED_KEYS = 50
 PROMISES = dict.fromkeys(QUESTIONS, 0.9)
 """How fast beside the best peer, by wall and CPU time."""
 PACE = Pace(seconds=8.0, least=5, most=15)
@@ -32,6 +40,7 @@ class Sizes:
 
     lakes: Sequence[str] = LAKES
     pace: Pace | None = PACE
+    unsorted: int = UNSORTED_FILES
 
 
 QUICK = Sizes(("10x20000", "50x2000"), None)
@@ -39,6 +48,7 @@ QUICK = Sizes(("10x20000", "50x2000"), None)
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lake", nargs="+", metavar="FILESxROWS", help=f"by default {' '.join(LAKES)}")
+    parser.add_argument("--unsorted", type=int, metavar="FILES", help=f"by default {UNSORTED_FILES}; 0: none")
     parser.add_argument("--only", metavar="TEXT", default="", help="questions with TEXT in their name")
     parser.add_argument("--no-index", action="store_true", help="without Skipstone's index")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="where lakes are kept")
@@ -46,6 +56,20 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 def _questions(events: Events, variant: int) -> Iterator[Query]:
     return (query for query in event_queries(events, variant) if query.name in QUESTIONS)
+
+
+def _filters(events: Events, variant: int) -> Iterator[Query]:
+    """Conditions on the unsorted lake that leave few rows."""
+    rng = np.random.default_rng((events.seed, variant))
+    rows = [events.row(int(at)) for at in rng.integers(0, events.rows, SCATTERED_KEYS)]
+    amount = float(rows[0]["amount"])
+    near = between("amount", amount - 0.005, amount + 0.005)
+    few = "event_id", "amount"
+    yield Query("filter, kind and amount", Every((Test("kind", "=", rows[0]["kind"]), near)), columns=few)
+    yield Query("filter, narrow amount", near)
+    yield Query(
+        "filter, scattered keys", In("user_id", pa.array([row["user_id"] for row in rows], pa.int64()))
+    )
 
 
 def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
@@ -64,6 +88,12 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
             lake, variants, given.only, warm=True, index=index, peers_only=False, promises=PROMISES
         )
         bench.section(f"{files:,} files of {rows:,} rows", cases)
+    parts = sizes.unsorted if given.unsorted is None else given.unsorted
+    if parts:
+        mixed = unsorted_lake(lake, parts, given.data, bench.console)
+        variants = variants_of(lambda variant: _filters(events, variant))
+        cases = query_cases(mixed, variants, given.only, warm=True, index=None, peers_only=False, promises={})
+        bench.section(f"{events.rows:,} rows in no order in {parts} files: nothing to skip", cases)
     bench.finish()
 
 

@@ -220,6 +220,25 @@ def duckdb_lake(events: Events, files: int, data: Path, console: Console) -> Lak
     return Lake("duckdb100", kept(folder, write, console))
 
 
+def unsorted_lake(found: Lake, files: int, data: Path, console: Console) -> Lake:
+    """The events of a lake in no order, as DuckDB writes them: each row group has nearly every value."""
+    folder = data / found.folder.name.replace(found.name, f"unsorted{files}", 1)
+
+    def write(partial: Path) -> None:
+        import duckdb
+
+        with closing(duckdb.connect()) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            rows = f"SELECT *, hash(event_id) AS place FROM read_parquet('{found.folder}/*.parquet')"
+            connection.execute(f"CREATE TABLE events AS {rows}")
+            for number in range(files):
+                part = f"SELECT * EXCLUDE place FROM events WHERE place % {files} = {number} ORDER BY place"
+                path = partial / f"events-{number:05d}.parquet"
+                connection.execute(f"COPY ({part}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
+
+    return Lake(f"unsorted{files}", kept(folder, write, console))
+
+
 def lineitem_lake(scale: float, data: Path, console: Console, parts: int = 10) -> Lake:
     """TPC-H's largest table."""
     return Lake("lineitem", kept(data / f"lineitem-{scale:g}", lambda to: _tpch(to, scale, parts), console))
