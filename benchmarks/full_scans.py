@@ -6,7 +6,8 @@ rows, and of a range of 30 % of them, another one each time. Skipstone runs with
 and with skipping off. It decodes with pyarrow, as pyarrow.dataset does.
 
 Then the events of the last lake in no order (``--unsorted FILES``), where conditions leave few rows and no
-metadata can skip: a kind and a number, a narrow range of numbers, and scattered keys.
+metadata can skip: a kind and a number, a narrow range of numbers, and scattered keys; and groups of all of
+its rows, for which no sums are cached, beside DuckDB and Polars.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
+import skipstone as sk
 from benchmarks.harness import Bench, Pace
-from benchmarks.lakes import DATA, Events, events_lake, unsorted_lake
-from benchmarks.peers import built_index
+from benchmarks.lakes import DATA, Events, Lake, events_lake, unsorted_lake
+from benchmarks.measuring import Case, Contender, Role
+from benchmarks.peers import DUCKDB, PEERS, POLARS, built_index
 from benchmarks.queries import Every, In, Query, Test, between, event_queries
 from benchmarks.selective_reads import query_cases, variants_of
 
@@ -72,6 +76,33 @@ def _filters(events: Events, variant: int) -> Iterator[Query]:
     )
 
 
+def _grouping(lake: Lake) -> Iterator[Case]:
+    """Counts and sums of all rows by a column."""
+    engines = {engine.name: engine.open(lake) for engine in PEERS if engine.name in (DUCKDB, POLARS)}
+    asked = "count(*) AS n, sum(amount) AS total"
+    scan, connection, frame = sk.open(lake.folder).scan(), engines[DUCKDB], engines[POLARS]
+    for key in ("kind", "user_id"):
+
+        def groups(found: pa.Table, key: str = key) -> dict[object, int]:
+            return dict(zip(found[key].to_pylist(), found["n"].to_pylist(), strict=True))
+
+        sql = f"SELECT {key}, count(*) AS n, sum(amount) AS total FROM lake GROUP BY ALL"
+        lazy = frame.group_by(key).agg(pl.len().alias("n"), pl.col("amount").sum().alias("total"))
+        yield Case(
+            f"group by {key}, {lake.name}",
+            [
+                Contender(
+                    "skipstone",
+                    lambda _, key=key: scan.aggregate(asked, group_by=key).to_arrow(),
+                    Role.OURS,
+                    answer=groups,
+                ),
+                Contender("duckdb", lambda _, sql=sql: connection.sql(sql).to_arrow_table(), answer=groups),
+                Contender("polars", lambda _, lazy=lazy: lazy.collect().to_arrow(), answer=groups),
+            ],
+        )
+
+
 def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
     """Run every section; ``sizes`` is for tests."""
     bench = Bench.of("full_scans", __doc__ or "", argv, sizes.pace if sizes else None, _options)
@@ -94,6 +125,8 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
         variants = variants_of(lambda variant: _filters(events, variant))
         cases = query_cases(mixed, variants, given.only, warm=True, index=None, peers_only=False, promises={})
         bench.section(f"{events.rows:,} rows in no order in {parts} files: nothing to skip", cases)
+        if given.only in "group by":
+            bench.section("groups without cached sums", _grouping(mixed))
     bench.finish()
 
 

@@ -24,7 +24,8 @@ def test_everyone_gives_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     filters = [
         f"warm filter, {name}, unsorted4" for name in ("kind and amount", "narrow amount", "scattered keys")
     ]
-    assert list(cases) == [*whole, *filters]
+    groups = [f"group by {key}, unsorted4" for key in ("kind", "user_id")]
+    assert list(cases) == [*whole, *filters, *groups]
     for name, rows in zip(whole, (1_200, 4_000), strict=True):
         assert {name: one["rows"] for name, one in cases[name]["contenders"].items()} == dict.fromkeys(
             ("skipstone", "skipstone, index", "skipping off", *PEERS), rows
