@@ -2,8 +2,9 @@
 
 DuckDB, DataFusion and Polars ask a lake of 1,000 files of 10,000 events for one row by its id, for the rows
 of a user (*bloom*), for a session that does not exist, and for aggregates of all rows; and TPC-H's queries 3,
-6, 12 and 14 at scale 1, with lineitem by l_shipdate and orders by o_orderdate in 100 files each. Both sides
-read the same files, and everyone keeps the lake open between questions. Skipstone has an index of all lakes.
+5, 6, 10, 12 and 14 at scale 1, with lineitem by l_shipdate and orders by o_orderdate in 100 files each. Both
+sides read the same files, and everyone keeps the lake open between questions. Skipstone has an index of all
+lakes.
 
 *skipstone* is a lake as it is registered by default; *skipstone, reader* is registered with
 ``route="reader"``: the engine's own reader reads the kept files. Polars chooses by itself for each query.
@@ -106,10 +107,24 @@ TPCH = {
         WHERE c_mktsegment = 'BUILDING' AND o_orderdate < DATE '1995-03-15' AND l_shipdate > DATE '1995-03-15'
         GROUP BY l_orderkey, o_orderdate, o_shippriority
         ORDER BY revenue DESC, o_orderdate LIMIT 10""",
+    "TPC-H Q5, 6 lakes": f"""
+        SELECT n_name, sum({_REVENUE}) AS revenue
+        FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
+        JOIN supplier ON l_suppkey = s_suppkey AND c_nationkey = s_nationkey
+        JOIN nation ON s_nationkey = n_nationkey JOIN region ON n_regionkey = r_regionkey
+        WHERE r_name = 'ASIA' AND o_orderdate >= DATE '1994-01-01' AND o_orderdate < DATE '1995-01-01'
+        GROUP BY n_name ORDER BY revenue DESC""",
     "TPC-H Q6": """
         SELECT sum(l_extendedprice * l_discount) AS revenue FROM lineitem
         WHERE l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'
         AND l_discount >= 0.05 AND l_discount <= 0.07 AND l_quantity < 24""",
+    "TPC-H Q10, 4 lakes": f"""
+        SELECT c_custkey, c_name, sum({_REVENUE}) AS revenue, c_acctbal, n_name, c_address, c_phone
+        FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
+        JOIN nation ON c_nationkey = n_nationkey
+        WHERE o_orderdate >= DATE '1993-10-01' AND o_orderdate < DATE '1994-01-01' AND l_returnflag = 'R'
+        GROUP BY c_custkey, c_name, c_acctbal, c_phone, n_name, c_address
+        ORDER BY revenue DESC LIMIT 20""",
     "TPC-H Q12": """
         SELECT l_shipmode,
         sum(CASE WHEN o_orderpriority IN ('1-URGENT', '2-HIGH') THEN 1 ELSE 0 END) AS high,

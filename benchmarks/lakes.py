@@ -244,16 +244,19 @@ def lineitem_lake(scale: float, data: Path, console: Console, parts: int = 10) -
     return Lake("lineitem", kept(data / f"lineitem-{scale:g}", lambda to: _tpch(to, scale, parts), console))
 
 
-TPCH_KEYS = {"lineitem": "l_shipdate", "orders": "o_orderdate", "customer": None, "part": None}
+TPCH_KEYS = {
+    "lineitem": "l_shipdate",
+    "orders": "o_orderdate",
+    **dict.fromkeys(("customer", "part", "supplier", "nation", "region")),
+}
 """By which column each table is sorted."""
 
 
 def tpch_lakes(scale: float, data: Path, console: Console, files: int = 100) -> dict[str, Lake]:
-    """TPC-H's lineitem and orders by date in some files, customer and part in one each."""
-    folder = kept(
-        data / f"tpch-{scale:g}", lambda to: _clustered(to, f"tpch-{scale:g}", scale, files), console
-    )
-    return {name: Lake(name, folder / f"{folder.name}-{name}") for name in TPCH_KEYS}
+    """TPC-H's lineitem and orders by date in some files, the smaller tables in one each."""
+    prefix = f"tpch-{scale:g}-{len(TPCH_KEYS)}"
+    folder = kept(data / prefix, lambda to: _clustered(to, prefix, scale, files), console)
+    return {name: Lake(name, folder / f"{prefix}-{name}") for name in TPCH_KEYS}
 
 
 def _clustered(folder: Path, prefix: str, scale: float, files: int) -> None:

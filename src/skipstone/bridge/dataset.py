@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from skipstone.errors import UsageError
+from skipstone.errors import SkipstoneError, UsageError
 from skipstone.predicate.arrow import decode, from_arrow
 from skipstone.predicate.tree import Predicate, conjunction
 from skipstone.scan.execute import execute
@@ -34,6 +34,8 @@ Rules: TypeAlias = Literal["auto", "sql", "pyarrow"]
 Columns: TypeAlias = "Sequence[str] | Mapping[str, pc.Expression] | None"
 
 _UNSUPPORTED: Final = "pyarrow can't read the files of a Skipstone dataset by itself"
+# Files whose footers are read to estimate the rows of all.
+_SAMPLE: Final = 32
 _INSTEAD: Final = "use scanner(), to_table() or to_batches() of the dataset, or lake.scan()"
 
 
@@ -49,6 +51,7 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
         super().__init__([format.make_fragment("", files)], lake.schema, format, files)
         self._lake, self._where, self._rules = lake, where, rules
         self._recent: tuple[pc.Expression | None, ScanPlan] | None = None
+        self._estimated: tuple[str, int | None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._lake, self._where, self._rules)
@@ -103,6 +106,20 @@ class LakeDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def filter(self, expression: pc.Expression) -> LakeDataset:
         """Return the dataset with a filter for every scan."""
         return LakeDataset(self._lake, self._filtered(expression, engine=False), self._rules)
+
+    def estimated_rows(self) -> int | None:
+        """About how many rows there are without another filter; None if files can't be read.
+
+        An index or a table's metadata has the number, else it follows from the footers of a few files.
+        """
+        lake = self._lake.scan().lake
+        if self._estimated is None or self._estimated[0] != lake.version:
+            try:
+                rows: int | None = _estimated_rows(lake, self._where)
+            except SkipstoneError:  # which the query raises as well
+                rows = None
+            self._estimated = lake.version, rows
+        return self._estimated[1]
 
     # -- for people --------------------------------------------------------------------------
 
@@ -298,6 +315,18 @@ def _scanner_of(plan: ScanPlan, columns: Columns) -> LakeScanner | ds.Scanner:
     if isinstance(columns, Mapping):
         return ds.Scanner.from_batches(execute(plan).to_reader(), columns=dict(columns))
     return LakeScanner(plan)
+
+
+def _estimated_rows(lake: Lake, where: Predicate | None) -> int:
+    if where is not None:
+        return sum([len(task.rows) for task in lake.scan(where).plan().tasks])
+    try:
+        return len(lake)
+    except TypeError:
+        few = lake.entries[:: -(-len(lake.entries) // _SAMPLE)]
+        rows = sum([layout.num_rows for layout in lake.access.layouts(few)])
+        size = sum([entry.size for entry in few])
+        return rows * sum([entry.size for entry in lake.entries]) // size
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]

@@ -78,10 +78,43 @@ def to_duckdb(
         hint = "pass duckdb.connect(), or omit it for the default connection"
         raise UsageError(f"{type(connection).__name__} is not a DuckDB connection", hint=hint)
     plan = _registered_plan(lake, where, "duckdb", route, _duckdb_obstacle)
-    dataset = LakeDataset if route == "slices" else DuckDBDataset
-    found = dataset(lake, _predicate(where)) if plan is None else chosen.sql(_duckdb_query(plan))
-    chosen.register(name, found)
+    if plan is None:
+        dataset = LakeDataset if route == "slices" else DuckDBDataset
+        _register_counted(chosen, name, dataset(lake, _predicate(where)))
+    else:
+        chosen.register(name, chosen.sql(_duckdb_query(plan)))
     return chosen.table(_quoted(name))
+
+
+def _register_counted(connection: duckdb.DuckDBPyConnection, name: str, dataset: LakeDataset) -> None:
+    """Register a dataset with its number of rows.
+
+    DuckDB takes a dataset of unknown size for one row, and so makes bad plans for joins of several. It can be
+    told only by the class that it wraps datasets in, which isn't public: without it, the size stays unknown.
+    """
+    counted, register = _counted_source(), getattr(connection, "_register_arrow_source", None)
+    if counted is None or register is None:
+        connection.register(name, dataset)
+    else:
+        register(name, counted(dataset))
+
+
+@cache
+def _counted_source() -> type[Any] | None:
+    try:
+        from duckdb._sources.pyarrow import PyArrowDatasetSource
+    except ImportError:
+        return None
+
+    class CountedSource(PyArrowDatasetSource):
+        """A dataset that pushes down filters as every other, and has a number of rows."""
+
+        obj: LakeDataset
+
+        def rows(self) -> int | None:
+            return self.obj.estimated_rows()
+
+    return CountedSource
 
 
 class DuckDBDataset(LakeDataset):

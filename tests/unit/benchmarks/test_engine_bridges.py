@@ -20,7 +20,7 @@ def test_everyone_gives_the_same_answers(tmp_path: Path, monkeypatch: pytest.Mon
     sizes = engine_bridges.Sizes(4, 1_000, 0.001, Pace(seconds=0.0, least=1, most=1))
     engine_bridges.main(["--data", str(tmp_path), "--json", str(out)], sizes)
     cases = {case["case"]: set(case["contenders"]) for case in json.loads(out.read_text())["cases"]}
-    assert len(cases) == 3 * 10
+    assert len(cases) == 3 * 12
     assert cases["duckdb TPC-H Q6"] == {"skipstone", "skipstone, reader", "duckdb"}
     assert cases["datafusion full, sum"] == {"skipstone", "skipstone, reader", "datafusion"}
     assert cases["polars point, event_id"] == {"skipstone", "polars"}
