@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from skipstone.table.tail.lease import Lease
 from skipstone.table.tail.location import claim
 from skipstone.table.tail.memtable import Memtable, Versions, of_frame
 from skipstone.table.tail.recovery import recover, snapshot_floor
+from skipstone.table.tail.shield import Call, Shield, StoppedError
 from skipstone.table.tail.view import TailView
 from skipstone.table.tail.wal import POLICIES, Frame, Kind, Log, SyncPolicy
 from skipstone.table.write import opened, to_rows
@@ -38,6 +40,13 @@ if TYPE_CHECKING:
     from skipstone.scan.table import Table
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import DataLike, KeysLike, StrPath
+
+_PAUSE: Final = 0.1
+"""Seconds after which a call that waits looks whether it was interrupted."""
+_WRITTEN: Final = "the rows of the interrupted call are in the write-ahead log"
+_WRITTEN_OR_NOT: Final = "the rows of the interrupted call are in the write-ahead log, or none of them is"
+_CLOSED: Final = "the tail writer is closed, and unflushed rows are in its write-ahead log"
+_CLOSED_OR_NOT: Final = "unflushed rows are in the write-ahead log of the tail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +121,9 @@ class TailWriter(PublicNames):
         self._problem: Exception | None = None
         self._closed = False
         self._worker: threading.Thread | None = None
-        self._flushing = threading.Lock()
-        """Flushes are made one at a time."""
+        self._flushing: int | None = None
+        """The thread that flushes, one at a time; a flush of its own that was interrupted is over."""
+        self._shield = Shield()
         self._base: tuple[Table, int] | None = None
         with self._changed:
             for frame in frames:
@@ -140,8 +150,6 @@ class TailWriter(PublicNames):
         return self._write(Kind.KEYS, self._keys.parse(keys))
 
     def _write(self, kind: Kind, rows: pa.Table) -> int:
-        with self._changed:
-            self._check()
         last = last_of_each(self._keys.encode(rows))
         if len(last) < len(rows):
             rows = rows.take(pa.array(last))
@@ -152,8 +160,12 @@ class TailWriter(PublicNames):
         payload = pa.RecordBatch.from_arrays(batch.columns, schema=columns).serialize()
         # The log's copy: the caller can change the buffers of the rows.
         versions = self._versions(kind, pa.ipc.read_record_batch(payload, columns))
+        self._shield.run(partial(self._log_rows, kind, payload, versions), _WRITTEN, _WRITTEN_OR_NOT)
+        return len(versions)
+
+    def _log_rows(self, kind: Kind, payload: pa.Buffer, versions: Versions, call: Call[None]) -> None:
         with self._changed:
-            self._wait_for_room(versions.nbytes)
+            self._wait_for_room(versions.nbytes, call)
             self._lease.check()
             number = self._log.append(kind, payload)
             self._pending.append((number, versions))
@@ -163,7 +175,6 @@ class TailWriter(PublicNames):
             while self._pending and self._pending[0][0] <= number:
                 self._put(*self._pending.popleft())
             self._changed.notify_all()
-        return len(versions)
 
     def _columns(self, kind: Kind) -> pa.Schema:
         if kind is Kind.ROWS:
@@ -207,7 +218,7 @@ class TailWriter(PublicNames):
             self._changed.notify_all()
             raise problem
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_room(self, size: int, call: Call[None]) -> None:
         """Return when the memory has room; a write that is larger than all of it waits until it is alone."""
         while True:
             self._check()
@@ -218,7 +229,13 @@ class TailWriter(PublicNames):
             if not self._sealed:
                 self._seal()
             self._start()
-            self._changed.wait()
+            self._wait(call)
+
+    def _wait(self, call: Call[Any]) -> None:
+        """Wait for a change, unless the caller was interrupted: nothing tells this thread of that."""
+        self._changed.wait(_PAUSE)
+        if call.interrupted:
+            raise StoppedError
 
     # -- flushes -------------------------------------------------------------------------------
 
@@ -227,34 +244,61 @@ class TailWriter(PublicNames):
 
         No snapshot is made if nothing changes. If the commit fails, the rows stay in the tail.
         """
+        self._flush(self._shield.run(self._seal_all))
+        self._shield.run(self._move_now)
+        return self._table.snapshot
+
+    def _seal_all(self, _call: Call[int]) -> int:
+        """Seal what is there, and return the number of the next frame."""
         with self._changed:
             # What failed in the background is tried again here.
             self._problem = None
             self._check()
             self._seal()
-            upto = self._mutable.first
-        self._flush(upto)
-        with self._changed:
-            self._move()
-        return self._table.snapshot
+            return self._mutable.first
 
     def _flush(self, upto: int) -> None:
         """Flush the sealed memtables that begin before a frame."""
-        with self._flushing:
-            while True:
-                with self._changed:
-                    if not self._sealed or self._sealed[0].first >= upto:
-                        return
-                    oldest = self._sealed[0]
-                    versions = oldest.versions()
-                snapshot = self._flusher.commit(versions, oldest.last)
-                with self._changed:
-                    # Together: readers see the rows here or in the snapshot.
-                    self._flusher.latest = snapshot
-                    self._sealed.popleft()
-                    self._changed.notify_all()
-                self._log.rotate()
-                self._log.trim(oldest.last)
+        mine = threading.get_ident()
+        try:
+            while (oldest := self._shield.run(partial(self._oldest, mine, upto))) is not None:
+                versions, last = oldest
+                # In the caller's thread: some catalogs, such as those in memory, are bound to it.
+                snapshot = self._flusher.commit(versions, last)
+                self._shield.run(partial(self._forget, last, snapshot))
+        except KeyboardInterrupt as error:
+            error.add_note("rows of the tail that are not committed are in its write-ahead log")
+            raise
+        finally:
+            self._shield.run(partial(self._end_turn, mine))
+
+    def _oldest(
+        self, mine: int, upto: int, call: Call[tuple[Versions, int] | None]
+    ) -> tuple[Versions, int] | None:
+        """Take the turn to flush; return the versions and the last frame of the oldest sealed memtable."""
+        with self._changed:
+            while self._flushing not in (None, mine) and not self._closed:
+                self._wait(call)
+            if self._closed or not self._sealed or self._sealed[0].first >= upto:
+                return None
+            self._flushing = mine
+            return self._sealed[0].versions(), self._sealed[0].last
+
+    def _forget(self, last: int, snapshot: TableSnapshot, _call: Call[None]) -> None:
+        """Forget the oldest memtable, which is committed."""
+        with self._changed:
+            # Together: readers see the rows here or in the snapshot.
+            self._flusher.latest = snapshot
+            self._sealed.popleft()
+            self._changed.notify_all()
+        self._log.rotate()
+        self._log.trim(last)
+
+    def _end_turn(self, mine: int, _call: Call[None]) -> None:
+        with self._changed:
+            if self._flushing == mine:
+                self._flushing = None
+                self._changed.notify_all()
 
     def _start(self) -> None:
         """Have the thread look for work, and start it if it is not running."""
@@ -294,12 +338,19 @@ class TailWriter(PublicNames):
 
     def current(self) -> Table | OverlayTable:
         """The table's snapshot, with the memtables that it does not contain."""
+        return self._shield.run(self._current)
+
+    def _current(self, _call: Call[Table | OverlayTable]) -> Table | OverlayTable:
         with self._changed:
             self._move()
             base, floor = self._based()
             tables = [one for one in (*self._sealed, self._mutable) if len(one) and one.last > floor]
             parts = tuple(part for one in tables for part in one.parts())
         return self._view.of(base, parts) if parts else base
+
+    def _move_now(self, _call: Call[None]) -> None:
+        with self._changed:
+            self._move()
 
     def _move(self) -> None:
         """Move the table to the last flush, unless it is at a later snapshot."""
@@ -319,17 +370,21 @@ class TailWriter(PublicNames):
 
     def close(self, *, flush: bool = True) -> None:
         """Flush and close; without ``flush``, the rows stay in the log until the next writer is opened."""
-        with self._changed:
-            if self._closed:
-                return
+        if self._closed:
+            return
+        try:
+            if flush:
+                self.flush()
+        finally:
+            self._shield.run(self._end, _CLOSED, _CLOSED_OR_NOT, insist=True)
+
+    def _end(self, _call: Call[None]) -> None:
         with ExitStack() as steps:
             steps.callback(self._detach)
             steps.callback(self._lease.release)
             steps.callback(self._record_end)
             steps.callback(self._log.close)
             steps.callback(self._stop)
-            if flush:
-                self.flush()
 
     def _stop(self) -> None:
         with self._changed:
