@@ -1,4 +1,4 @@
-"""A process that writes to the tail of a table, and is killed at one of its steps.
+"""A process that writes to the tail of a table, and gets a signal at one of its steps.
 
 As in ``_kills``, a process takes orders, and has a fork of itself do each.
 """
@@ -25,6 +25,8 @@ import skipstone.tables
 TABLE = "db.t"
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
 IDS = 30
+PATIENCE = 500
+"""Seconds after which a process is taken to hang."""
 Rows = dict[int, int]
 Call = tuple[str, list[tuple[int, int]]]
 """What is called, and its rows, or keys with any value."""
@@ -67,41 +69,47 @@ def write(root: Path, made: Sequence[Call], sync: Any, log: int) -> None:
     """Make the calls, and write down each that has returned."""
     table = sk.open(TABLE, catalog=root)
     assert isinstance(table, sk.Table)
-    writer = table.writer(sync=sync, flush_seconds=None)
-    for name, pairs in made:
-        put, deleted = parts(name, pairs)
-        rows = pa.table([[number for number, _ in put], [v for _, v in put]], schema=SCHEMA)
-        keys = [number for number, _ in deleted]
-        if name == "upsert":
-            writer.upsert(rows)
-        elif name == "delete":
-            writer.delete(keys=keys)
-        elif name == "direct":
-            table.upsert(rows)
-        elif name == "transaction":
-            with table.transaction() as changes:
-                changes.upsert(rows)
-                changes.delete(keys=keys)
-        else:
-            writer.flush()
-        os.write(log, b"+")
-    writer.close(flush=False)
+    with table.writer(sync=sync, flush_seconds=None) as writer:
+        for name, pairs in made:
+            put, deleted = parts(name, pairs)
+            rows = pa.table([[number for number, _ in put], [v for _, v in put]], schema=SCHEMA)
+            keys = [number for number, _ in deleted]
+            if name == "upsert":
+                writer.upsert(rows)
+            elif name == "delete":
+                writer.delete(keys=keys)
+            elif name == "direct":
+                table.upsert(rows)
+            elif name == "transaction":
+                with table.transaction() as changes:
+                    changes.upsert(rows)
+                    changes.delete(keys=keys)
+            else:
+                writer.flush()
+            os.write(log, b"+")
+        writer.close(flush=False)
 
 
 # -- steps ---------------------------------------------------------------------------------------
 
 
 class Killer:
-    """Counts steps, and kills the process at one of them: by its number, or the first of a name."""
+    """Counts steps, and sends the process signals: at the step of a number, or of a name, and maybe later."""
 
-    def __init__(self, names: int, last: int | str | None) -> None:
+    def __init__(
+        self, names: int, last: int | str | None, sent: int = signal.SIGKILL, times: int = 1
+    ) -> None:
         self.names, self.last, self.count = names, last, 0
+        self.sent, self.left = sent, times
+        self.has_begun = False
 
     def __call__(self, name: str) -> None:
         os.write(self.names, f"{name}\n".encode())
-        if self.last in (name, self.count):
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.has_begun = self.has_begun or self.last in (name, self.count)
         self.count += 1
+        if self.has_begun and self.left:
+            self.left -= 1
+            os.kill(os.getpid(), self.sent)
 
 
 def kind_of(path: str) -> str | None:
@@ -165,6 +173,21 @@ def arm(step: Killer) -> None:
     event.listen(Session, "after_commit", lambda _: step("catalog after"))
 
 
+def do(order: dict[str, Any], log: int, names: int) -> int:
+    """Do an order, and return an exit code: 130 for an interrupt, and its notes go to the log's end."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Ends a process that hangs.
+    signal.alarm(PATIENCE)
+    arm(Killer(names, order["last"], order["signal"], order["times"]))
+    try:
+        write(Path(order["root"]), calls(order["seed"]), order["sync"], log)
+    except KeyboardInterrupt as interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.write(names, "".join(f"note: {one}\n" for one in getattr(interrupt, "__notes__", ())).encode())
+        return 130
+    return 0
+
+
 def main() -> None:
     """Do orders until there are no more."""
     for line in sys.stdin:
@@ -172,8 +195,6 @@ def main() -> None:
         child = os.fork()
         if not child:
             log, names = (os.open(order[name], os.O_WRONLY | os.O_CREAT, 0o644) for name in ("log", "names"))
-            arm(Killer(names, order["last"]))
-            write(Path(order["root"]), calls(order["seed"]), order["sync"], log)
-            os._exit(0)
+            os._exit(do(order, log, names))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(json.dumps(status), flush=True)

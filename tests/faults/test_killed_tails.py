@@ -44,11 +44,18 @@ def process() -> Iterator[subprocess.Popen[str]]:
 
 
 def order(
-    process: subprocess.Popen[str], root: Path, number: int, last: int | str | None
+    process: subprocess.Popen[str],
+    root: Path,
+    number: int,
+    last: int | str | None,
+    *,
+    sent: int = signal.SIGKILL,
+    times: int = 1,
 ) -> tuple[int, int, list[str]]:
     """How a process ended, how many of its calls returned, and its steps."""
     log, names = (root.with_name(f"{root.name}-{number}.{name}") for name in ("log", "names"))
     what = {"root": str(root), "log": str(log), "names": str(names), "last": last, "seed": number}
+    what |= {"signal": sent, "times": times}
     what["sync"] = ("every", "interval", "off")[number % 3] if number % 2 else "every"
     assert process.stdin is not None
     assert process.stdout is not None
@@ -114,3 +121,42 @@ def test_killed_tails(process: subprocess.Popen[str], tmp_path: Path) -> None:
     assert set(STEPS) <= set(ended)
     # Some processes come to an end before their step.
     assert ended["no step"] <= kills // 3
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------
+
+INTERRUPTED = (
+    *("log synced", "log torn", "segment after", "lease after", "intent before", "floor after"),
+    *("data written", "catalog before", "log sync", "catalog after", "log appended", "log trim"),
+)
+"""Steps at which Ctrl-C is pressed; the first ones every day."""
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_interrupted_tails(count: int, process: subprocess.Popen[str], tmp_path: Path) -> None:
+    """Ctrl-C once or twice, anywhere: a process ends with an interrupt, and no acknowledged row is lost."""
+    ended: Counter[str] = Counter()
+    rows: Rows = {}
+    root, seen = tmp_path, set[int]()
+    for number in range(count):
+        if not number % EACH_TABLE:
+            root = tmp_path / f"warehouse-{number}"
+            rows = dict.fromkeys(range(IDS), -1)
+            whole = pa.table([list(rows), list(rows.values())], schema=SCHEMA)
+            sk.catalog(root).create_table(TABLE, SCHEMA, key=["id"]).append(whole)
+        last: int | str = INTERRUPTED[number] if number < len(INTERRUPTED) else (number * 7) % 60
+        times = 1 + number % 2
+        status, returned, steps = order(process, root, number, last, sent=signal.SIGINT, times=times)
+        made = calls(number)
+        notes = [step for step in steps if step.startswith("note: ")]
+        assert status == 130 or (status == 0 and last not in steps), (number, last, status, steps[-5:])
+        ended[str(last) if status else "no step"] += 1
+        found = look(root, seen, flush=number % 2 == 0)
+        options = [after(rows, made[:returned]), after(rows, made[: returned + 1])]
+        assert found in options, (number, last, steps[-3:], returned)
+        if "note: the rows of the interrupted call are in the write-ahead log" in notes:
+            assert found == options[1]
+        if "note: nothing of the interrupted call was written" in notes:
+            assert found == options[0]
+        rows = found
+    assert ended["no step"] <= count // 3

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from skipstone.table.overlay import OverlayTable
     from skipstone.table.report import WriteReport
     from skipstone.table.tail.status import TailStatus
-    from skipstone.table.tail.wal import SyncPolicy
+    from skipstone.table.tail.wal import OnDamage, SyncPolicy
     from skipstone.table.tail.writer import TailWriter
     from skipstone.table.transaction import Transaction
     from skipstone.typing import (
@@ -847,6 +847,7 @@ class Table(Lake):
         flush_seconds: float | None = 60.0,
         memory: int = 256 << 20,
         wal: StrPath | None = None,
+        on_damage: OnDamage = "error",
     ) -> TailWriter:
         """Open the writer of a keyed table's tail, for small and frequent writes.
 
@@ -867,9 +868,14 @@ class Table(Lake):
             memory: Bytes of unflushed rows; a write that would exceed them waits for a flush.
             wal: A local directory for the write-ahead log, outside the table. It is recorded in the table, so
                 that later writers use it, too. By default ``.skipstone-tail`` beside a local table.
+            on_damage: What to do if calls that had been synced are damaged or missing in the log: ``"error"``
+                raises, ``"drop"`` recovers the calls before the first damage. The rest is lost to the table;
+                its files stay in the directory, with ``.damaged`` after their names.
+                ``writer.recovered`` says what was recovered and dropped.
 
         Raises:
             ConflictError: If another process, or another writer of this one, has the table's tail.
+            CorruptFileError: If calls that had been synced are damaged or missing in the log.
 
         Examples:
             >>> import pyarrow as pa
@@ -887,7 +893,7 @@ class Table(Lake):
         from skipstone.table.tail.writer import Limits, open_writer
 
         limits = Limits(flush_rows, flush_bytes, flush_seconds, memory)
-        return open_writer(self, sync=sync, limits=limits, wal=wal)
+        return open_writer(self, sync=sync, limits=limits, wal=wal, on_damage=on_damage)
 
     def tail_status(self) -> TailStatus:
         """Return the unflushed writes in a keyed table's tail, and the process that writes to it.

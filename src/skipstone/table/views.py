@@ -89,6 +89,7 @@ def tail_tree(status: TailStatus) -> ReportNode:
                     ("log", log if status.calls else ""),
                     ("writer", writer if status.holder is not None else ""),
                     ("torn", f"{plural(status.torn, 'byte')} of an unfinished call" if status.torn else ""),
+                    ("lost", f"{plural(status.lost, 'synced call')}" if status.lost else ""),
                 )
             ),
         )

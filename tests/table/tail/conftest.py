@@ -16,6 +16,9 @@ class Gate(SqlCatalog):
 
     opens: threading.Event
     failure: Exception | None = None
+    """What commits fail with."""
+    refusal: BaseException | None = None
+    """What reading the table's metadata fails with."""
     waiting: threading.Event
 
     def commit_table(self, *args: Any, **options: Any) -> Any:
@@ -24,6 +27,11 @@ class Gate(SqlCatalog):
         if self.failure is not None:
             raise self.failure
         return super().commit_table(*args, **options)
+
+    def load_table(self, *args: Any, **options: Any) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+        return super().load_table(*args, **options)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,7 +43,10 @@ def test_status_and_flush(table: sk.Table, tmp_path: Path) -> None:
     assert (status["calls"], status["rows"], status["deletes"], status["open"]) == (2, 2, 1, False)
     assert run(tmp_path, "flush", "db.t").startswith("flushed 2 calls of db.t; its snapshot is ")
     flushed = json.loads(run(tmp_path, "flush", "db.t", "--format", "json"))
-    assert flushed == {"table": "db.t", "calls": 0, "snapshot": table.refresh().snapshot}
+    number = table.refresh().snapshot
+    assert flushed == {
+        "table": "db.t", "calls": 0, "snapshot": number, "dropped_bytes": 0, "lost_calls": 0
+    }  # fmt: skip
     assert table.scan().count() == 2
 
 
@@ -49,3 +54,57 @@ def test_a_table_without_a_key(tmp_path: Path, table: sk.Table) -> None:
     sk.catalog(tmp_path / "w").create_table("db.plain", table.schema)
     assert "nothing to flush" in run(tmp_path, "status", "db.plain")
     assert "no such table" in run(tmp_path, "status", "db.none", code=4)
+
+
+def killed(table: sk.Table, calls: int) -> Path:
+    """The log of a process that was killed after some calls."""
+    script = (
+        "import os, sys, pyarrow as pa, skipstone as sk\n"
+        "writer = sk.open('db.t', catalog=sys.argv[1]).writer(flush_seconds=None)\n"
+        "for n in range(int(sys.argv[2])):\n"
+        "    writer.upsert(pa.table({'id': [n], 'v': [n]}))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    warehouse = Path(table.uri.removeprefix("file://")).parents[1]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script, warehouse, str(calls)], check=False)
+    (log,) = Path(table.tail_status().path).glob("*.wal")
+    return log
+
+
+def test_damage_to_synced_calls_after_a_kill(table: sk.Table, tmp_path: Path) -> None:
+    """The last call, too, is known to have been synced; who accepts its loss is told what is lost."""
+    log = killed(table, 3)
+    data = log.read_bytes()
+    log.write_bytes(data[:-9])
+    shown = run(tmp_path, "flush", "db.t", code=4)
+    assert "frame 3 at byte" in shown
+    assert "is damaged, but had been synced" in shown
+    with pytest.raises(sk.CorruptFileError, match="had been synced") as caught:
+        sk.open("db.t", catalog=str(tmp_path / "w")).writer()
+    assert 'on_damage="drop"' in str(caught.value.hint)
+    assert log.read_bytes() == data[:-9]
+    shown = run(tmp_path, "flush", "db.t", "--drop-damaged")
+    begins = int(shown.split("dropped ")[1].split()[0])
+    assert "flushed 2 calls of db.t" in shown
+    assert "among them 1 synced call" in shown
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [0, 1]
+    (kept,) = log.parent.glob("*.damaged")
+    assert kept.read_bytes() == data[:-9]
+    assert 0 < begins < len(data)
+    # The log is whole again, and its numbers go on.
+    assert run(tmp_path, "flush", "db.t") == "db.t has nothing to flush\n"
+    assert json.loads(run(tmp_path, "flush", "db.t", "--drop-damaged", "--format", "json"))["lost_calls"] == 0
+    with table.writer() as writer:
+        writer.upsert(pa.table({"id": [7], "v": [7]}))
+    assert table.scan().count() == 3
+
+
+def test_a_call_that_was_not_synced_is_dropped_and_reported(table: sk.Table, tmp_path: Path) -> None:
+    log = killed(table, 2)
+    with log.open("ab") as file:
+        file.write(b"half a frame")
+    assert "12 bytes of an unfinished call" in run(tmp_path, "status", "db.t")
+    shown = run(tmp_path, "flush", "db.t")
+    assert "flushed 2 calls of db.t" in shown
+    assert "dropped 12 bytes of calls that were not synced and are not whole" in shown
+    assert table.refresh().scan().count() == 2

@@ -161,3 +161,19 @@ def test_damaged_states(tmp_path: Path, damage: bytes | dict[str, object]) -> No
         read_state(store)
     (tmp_path / STATE).write_bytes(whole)
     assert read_state(store) == TailState("a", TABLE)
+
+
+def test_every_changed_bit_of_a_state_is_noticed(tmp_path: Path) -> None:
+    """A smaller or larger floor would lose calls, or make them twice."""
+    store = LocalStore(str(tmp_path))
+    lease = Lease.acquire(store, TABLE, "db.t")
+    lease.record(floor=12, durable=15)
+    path = tmp_path / STATE
+    data = path.read_bytes()
+    for at in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[at // 8] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        with pytest.raises(sk.CorruptFileError, match="state of the tail is damaged"):
+            read_state(store)
+    lease.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from pyiceberg.table import Table as IcebergTable
 
 import skipstone as sk
 from skipstone.store.local import LocalStore
-from skipstone.table.tail.lease import Intent, Lease, read_state
+from skipstone.table.tail.lease import STATE, Intent, Lease, read_state
 from skipstone.table.tail.recovery import (
     check_fence,
     flush_properties,
@@ -19,7 +20,7 @@ from skipstone.table.tail.recovery import (
     snapshot_floor,
     table_floor,
 )
-from skipstone.table.tail.wal import Kind, Log, segment_paths
+from skipstone.table.tail.wal import Kind, Log, mark_of, segment_paths
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 
@@ -192,7 +193,18 @@ def test_an_intent_that_nobody_can_tell(table: IcebergTable, lease: Lease) -> No
     table.maintenance.expire_snapshots().by_ids(expired).commit()
     with pytest.raises(sk.ConflictError, match=f"whether frames 1 to 2 were flushed.* {base} have") as caught:
         recover(lease, table.refresh().metadata)
-    assert "set intent in tail.json to null, and floor to 2 or to 0" in str(caught.value.hint)
+    hint = "remove checksum from tail.json, and set intent to null and floor to 2 or to 0"
+    assert hint in str(caught.value.hint)
+    # As the hint says.
+    path = Path(lease.store.path(STATE))
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**document, "intent": None, "floor": 2}))
+    with pytest.raises(sk.CorruptFileError, match="state of the tail is damaged"):
+        read_state(lease.store)
+    del document["checksum"]
+    path.write_text(json.dumps({**document, "intent": None, "floor": 2}))
+    lease.release()
+    assert numbers(Lease.acquire(lease.store, "3f2b", "db.t"), table) == [3]
     assert len(segments(lease)) == 1
 
 
@@ -207,3 +219,48 @@ def test_a_later_lease_fences_an_earlier_one(table: IcebergTable, lease: Lease) 
     with pytest.raises(sk.ConflictError, match="has lost its lease"):
         check_fence(table.metadata, lease)
     later.release()
+
+
+# -- damage that is dropped ----------------------------------------------------------------------
+
+
+def damaged(lease: Lease, table: IcebergTable) -> str:
+    with pytest.raises(sk.CorruptFileError) as caught:
+        recover(lease, table.metadata)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["frame", "header", "gone", "payload", "cut"])
+def test_the_log_ends_before_the_damage(what: str, table: IcebergTable, lease: Lease) -> None:
+    """Later segments are whole, but what they change can depend on what is lost."""
+    log = write(lease, 1, 5, segment_bytes=1)
+    log.close()
+    lease.record(durable=log.synced)
+    path = segment_paths(Path(lease.store.uri))[2]
+    data = path.read_bytes()
+    if what == "frame":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif what == "header":
+        path.write_bytes(b"X" + data[1:])
+    elif what == "gone":
+        path.unlink()
+    elif what == "cut":
+        path.write_bytes(data[:-5])
+    else:
+        log = Log(lease.store, lease.state.id, SCHEMA, ["id"], 3, sync="off")
+        log.append(Kind.ROWS, pa.py_buffer(b"no record batch" * 9))
+        log.close()
+        # A frame with a right checksum whose payload was never a batch.
+        Path(lease.store.path("synced")).write_bytes(mark_of(lease.state.id, 5))
+    assert "damaged" in damaged(lease, table)
+    found = recover(lease, table.metadata, drop=True)
+    assert ([frame.number for frame in found.frames], found.last, found.lost) == ([1, 2], 2, 3)
+    assert found.torn > 0
+    assert lease.state.durable == 2
+    kept = sorted(path.name for path in Path(lease.store.uri).glob("*.damaged"))
+    assert [int(name.split(".")[0]) for name in kept] == ([4, 5] if what == "gone" else [3, 4, 5])
+    # The log is whole, and goes on.
+    write(lease, 3, 1).close()
+    assert numbers(lease, table) == [1, 2, 3]
+    again = recover(lease, table.metadata, drop=True)
+    assert ([frame.number for frame in again.frames], again.lost, again.torn) == ([1, 2, 3], 0, 0)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import random
+import struct
 import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from xxhash import xxh3_64
 
 import skipstone as sk
 from skipstone.store.local import LocalStore
 from skipstone.table.tail.wal import (
+    _FRAME,
+    _HEAD,
+    MARK,
     Frame,
     Kind,
     Log,
     SyncPolicy,
     cut,
+    mark_of,
+    read_mark,
     read_segment,
     read_segments,
     segment_paths,
@@ -164,6 +172,10 @@ def test_a_segment_that_is_missing_is_an_error(tmp_path: Path) -> None:
         frames(tmp_path, floor=1)
     paths[2].unlink()
     paths[3].unlink()
+    # The mark remembers them; after a power failure it can be missing.
+    with pytest.raises(sk.CorruptFileError, match="frames 1 to 4 are missing"):
+        frames(tmp_path)
+    (tmp_path / MARK).unlink()
     assert frames(tmp_path) == []
     with pytest.raises(sk.CorruptFileError, match="frames 1 to 4 are missing"):
         frames(tmp_path, durable=4)
@@ -219,10 +231,69 @@ def test_every_wrong_byte_of_the_last_frame_is_noticed(tmp_path: Path) -> None:
         damaged = bytearray(data)
         damaged[at] ^= 0x10
         path.write_bytes(damaged)
-        assert [frame.number for frame in frames(tmp_path)] == [1, 2]
+        (tmp_path / MARK).write_bytes(mark_of(TAIL, 3))
+        with pytest.raises(sk.CorruptFileError, match=r"frame 3 at byte .* is damaged, but had been synced"):
+            frames(tmp_path)
+        # As after a power failure: the mark is older, or not there at all.
+        for mark in (mark_of(TAIL, 2), b"", bytes(16), mark_of("00bb", 3)):
+            (tmp_path / MARK).write_bytes(mark)
+            assert [frame.number for frame in frames(tmp_path)] == [1, 2]
         # When the log was closed the frame was there.
         with pytest.raises(sk.CorruptFileError, match="frame 3 at byte"):
             frames(tmp_path, durable=3)
+
+
+def test_a_log_that_was_cut_is_noticed_at_every_byte(tmp_path: Path) -> None:
+    """The process was killed: all frames were synced, and the mark says so."""
+    path, ends = three(tmp_path)
+    data = path.read_bytes()
+    for size in range(ends[0], ends[3]):
+        path.write_bytes(data[:size])
+        with pytest.raises(sk.CorruptFileError, match=r"had been synced|frames . to 3 are missing"):
+            frames(tmp_path)
+
+
+@pytest.mark.parametrize("sync", ["every", "interval", "off"])
+def test_the_mark_says_what_was_synced(tmp_path: Path, sync: SyncPolicy) -> None:
+    log = Log(LocalStore(str(tmp_path)), TAIL, SCHEMA, ["id"], 1, sync=sync, interval=1e6)
+    for number in (1, 2):
+        write(log, rows(number))
+        assert read_mark(tmp_path, TAIL) == (number if sync == "every" else 0)
+    log.sync()
+    assert read_mark(tmp_path, TAIL) == 2
+    write(log, rows(3))
+    log.rotate()
+    assert (read_mark(tmp_path, TAIL), read_mark(tmp_path, "00bb")) == (3, 0)
+    log.close()
+
+
+def test_forged_frames_with_right_checksums(tmp_path: Path) -> None:
+    """Whatever a payload is, it is refused or a valid batch: reading it never ends the process."""
+    path, ends = three(tmp_path)
+    data, head = path.read_bytes(), ends[2]
+    start = head + _HEAD
+    chance, refused = random.Random(5), 0
+    for turn in range(150):
+        payload = bytearray(data[start : ends[3]])
+        if turn:
+            for _ in range(chance.randint(1, 4)):
+                at = chance.randrange(len(payload))
+                payload[at] = chance.choice([0, 255, 1, 127, chance.randrange(256)])
+        else:
+            # The offsets of the strings lead far outside the buffer.
+            at = payload.rindex(struct.pack("<2i", 0, 2))
+            payload[at + 4 : at + 8] = struct.pack("<i", 1 << 30)
+        digest = xxh3_64(data[head : head + _FRAME.size])
+        digest.update(bytes(payload))
+        forged = data[head : head + _FRAME.size] + struct.pack("<Q", digest.intdigest()) + payload
+        path.write_bytes(data[:head] + forged)
+        try:
+            frames(tmp_path)[2].rows.to_pylist()
+        except sk.CorruptFileError:
+            refused += 1
+        else:
+            assert turn
+    assert 50 <= refused < 150
 
 
 def test_a_frame_damaged_in_the_middle_is_an_error(tmp_path: Path) -> None:
@@ -270,6 +341,7 @@ def test_damage_in_a_segment_that_others_follow(tmp_path: Path) -> None:
     log.close()
     first = segment_paths(tmp_path)[0]
     first.write_bytes(first.read_bytes()[:-1])
+    (tmp_path / MARK).unlink()
     with pytest.raises(sk.CorruptFileError, match=r"frame 1 .* and later segments follow"):
         frames(tmp_path)
 

@@ -1,8 +1,9 @@
 """The directory of a tail, and the lease of the one process that writes to it.
 
-    tail.json    its id, the number of leases so far, and what is flushed
+    tail.json    its id, the number of leases so far, and what is flushed, with a checksum
     lock         locked by the holder of the lease; the system releases it when the process ends
     *.wal        the write-ahead log
+    synced       the number of the last call in it that is on disk
 
 The id is new whenever the directory is, so that the frames of a deleted log are never taken for those of
 another. Every lease has a larger token than those before it, and flushes record it in the table: a holder
@@ -23,7 +24,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from xxhash import xxh3_64_hexdigest
 
 from skipstone.errors import ConflictError, CorruptFileError, WriteError
 from skipstone.store.local import LocalStore, make_directories, write_error
@@ -81,14 +84,19 @@ class TailState:
     intent: Intent | None = None
 
     def encode(self) -> bytes:
-        """Serialize."""
-        return json.dumps(asdict(self)).encode()
+        """Serialize, with a checksum."""
+        document = asdict(self)
+        return json.dumps({**document, "checksum": _checksum(document)}).encode()
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> TailState:
         """Deserialize."""
         try:
             document = json.loads(data)
+            # Who edits the file removes the checksum.
+            checksum = document.pop("checksum", None)
+            if checksum not in (None, _checksum(document)):
+                raise ValueError
             holder, intent = document.pop("holder"), document.pop("intent")
             state = cls(
                 **document,
@@ -102,6 +110,10 @@ class TailState:
             pass
         hint = "restore the file from a backup, or move the directory away, which loses unflushed rows"
         raise CorruptFileError("state of the tail is damaged", path=path, hint=hint)
+
+
+def _checksum(document: dict[str, Any]) -> str:
+    return str(xxh3_64_hexdigest(json.dumps(document, sort_keys=True).encode()))
 
 
 def read_state(store: LocalStore) -> TailState | None:
@@ -125,6 +137,8 @@ class Lease:
     def __init__(self, store: LocalStore, name: str, descriptor: int, state: TailState) -> None:
         self._descriptor = descriptor
         self.store, self.name, self.state = store, name, state
+        self.before = state
+        """The state that the last holder left."""
         _HELD.add(self)
 
     @classmethod
@@ -179,8 +193,12 @@ class Lease:
         floor: int | None = None,
         durable: int | None = None,
         intent: Intent | None = None,
+        lower: bool = False,
     ) -> None:
-        """Write the state durably; None leaves a value as it is, and an intent ends with the next record."""
+        """Write the state durably; None leaves a value as it is, and an intent ends with the next record.
+
+        ``lower`` allows a smaller number of the last durable frame.
+        """
         self.check()
         state = self.state
         state = replace(
@@ -188,7 +206,7 @@ class Lease:
             token=state.token if token is None else token,
             holder=state.holder if holder is None else holder,
             floor=max(state.floor, floor or 0),
-            durable=max(state.durable, durable or 0),
+            durable=max(0 if lower else state.durable, durable or 0),
             intent=intent,
         )
         self.store.write(STATE, [state.encode()])

@@ -9,14 +9,25 @@ not committed if the history of the table goes back to the intent's base without
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import ConflictError
+from skipstone.errors import ConflictError, CorruptFileError
 from skipstone.iceberg.metadata import ancestors
 from skipstone.table.tail.lease import STATE, Lease, TailState, lost
-from skipstone.table.tail.wal import Frame, Segment, cut, old_segments, read_segments
+from skipstone.table.tail.wal import (
+    MARK,
+    Frame,
+    Segment,
+    cut,
+    mark_of,
+    old_segments,
+    read_intact,
+    read_mark,
+    read_segments,
+    set_aside,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -78,6 +89,8 @@ class Recovery:
     """Bytes of the segments."""
     torn: int
     """Bytes after the last good frame."""
+    lost: int = 0
+    """Frames that had been synced and are dropped."""
 
 
 def inspect_log(folder: Path, state: TailState, metadata: TableMetadata) -> Recovery:
@@ -97,12 +110,20 @@ def _recovery(segments: Sequence[Segment], floor: int) -> Recovery:
     )
 
 
-def recover(lease: Lease, metadata: TableMetadata) -> Recovery:
-    """Read the unflushed part of a log, cut off what is torn, and delete what is flushed or unfinished."""
+def recover(lease: Lease, metadata: TableMetadata, *, drop: bool = False) -> Recovery:
+    """Read the unflushed part of a log, cut off what is torn, and delete what is flushed or unfinished.
+
+    With ``drop`` the log ends before the first damage to frames that had been synced.
+    """
     folder, state = Path(lease.store.uri), lease.state
     floor = _floor(state, metadata)
-    segments = read_segments(folder, state.id, floor, state.durable)
-    recovery = _recovery(segments, floor)
+    try:
+        segments = read_segments(folder, state.id, floor, state.durable)
+        recovery = _recovery(segments, floor)
+    except CorruptFileError:
+        if not drop:
+            raise
+        segments, recovery = _drop_damaged(lease, folder, floor)
     if floor > state.floor or state.intent is not None:
         # Before segments are deleted: snapshots can expire.
         lease.record(floor=floor)
@@ -114,6 +135,23 @@ def recover(lease: Lease, metadata: TableMetadata) -> Recovery:
     unfinished = folder.glob(".*.tmp")
     lease.store.delete(path.name for path in [*old_segments(folder, floor), *flushed_before, *unfinished])
     return recovery
+
+
+def _drop_damaged(lease: Lease, folder: Path, floor: int) -> tuple[list[Segment], Recovery]:
+    """The log up to the first damage; the files with the rest are kept under other names."""
+    tail = lease.state.id
+    durable = max(lease.state.durable, read_mark(folder, tail))
+    segments, later = read_intact(folder, tail, floor)
+    size = sum(set_aside(path, keep=False) for path in later)
+    for one in segments:
+        if one.good < one.size:
+            set_aside(one.path, keep=True)
+            size += one.size - one.good
+    recovery = _recovery(segments, floor)
+    # From here on, the log is whole.
+    lease.store.write(MARK, [mark_of(tail, recovery.last)])
+    lease.record(durable=recovery.last, lower=True)
+    return segments, replace(recovery, torn=size, lost=max(durable - recovery.last, 0))
 
 
 def _floor(state: TailState, metadata: TableMetadata) -> int:
@@ -132,6 +170,6 @@ def _floor(state: TailState, metadata: TableMetadata) -> int:
         f"can't determine whether frames {floor + 1} to {intent.last} were flushed: the snapshots since "
         f"{intent.base} have expired",
         path=state.table,
-        hint=f"check whether the table has their rows, then set intent in {STATE} to null, and floor to "
-        f"{intent.last} or to {floor}",
+        hint=f"check whether the table has their rows, then remove checksum from {STATE}, and set intent to "
+        f"null and floor to {intent.last} or to {floor}",
     )

@@ -1,8 +1,8 @@
 """Calls of the main thread that Ctrl-C can't break off in the middle.
 
-Python raises KeyboardInterrupt in the main thread, between any two of its instructions: with a lock taken, or
-after a sync and before it is recorded. So whatever changes a tail runs in a thread of its own, for which the main
-thread waits. Other threads are never interrupted, and make their calls themselves.
+Python raises KeyboardInterrupt in the main thread, between any two of its instructions: with a lock taken,
+or after a sync and before it is recorded. So whatever changes a tail runs in a thread of its own, for which
+the main thread waits. Other threads are never interrupted, and make their calls themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
+PAUSE: Final = 0.1
+"""Seconds after which a thread that waits looks whether there was an interrupt."""
 NOTHING_WRITTEN: Final = "nothing of the interrupted call was written"
 
 
@@ -54,8 +56,9 @@ class Call(Generic[T]):
 
     def wait(self) -> T:
         """Return the result, or raise the error."""
-        if not self.ended:
-            self._done.acquire()
+        # A signal that comes just before the wait begins does not end it.
+        while not self.ended and not self._done.acquire(timeout=PAUSE):
+            pass
         if self.error is not None:
             raise self.error
         return self._result  # type: ignore[return-value]
@@ -104,7 +107,9 @@ class Shield:
     def _start(self) -> None:
         """Start the thread; a forked process has none."""
         self._calls, self._pid = SimpleQueue(), os.getpid()
-        thread = threading.Thread(target=_serve, args=(self._calls,), name="skipstone-tail-calls", daemon=True)
+        thread = threading.Thread(
+            target=_serve, args=(self._calls,), name="skipstone-tail-calls", daemon=True
+        )
         thread.start()
 
     def __del__(self) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import CorruptFileError, WriteError
 from skipstone.report import Reported
-from skipstone.table.tail.lease import is_held, read_state
+from skipstone.table.tail.lease import TailState, is_held, read_state
 from skipstone.table.tail.location import tail_store
-from skipstone.table.tail.recovery import inspect_log
+from skipstone.table.tail.recovery import Recovery, inspect_log
 from skipstone.table.tail.wal import Kind
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ class TailStatus(Reported):
     size: int = 0
     """Bytes of these files."""
     torn: int = 0
-    """Bytes of a call that was being written when its process ended; the next writer cuts them off."""
+    """Bytes of calls that are not whole, and had not been synced: the next writer drops them. With
+    ``on_damage="drop"`` it counts all damaged calls."""
+    lost: int = 0
+    """Calls that had been synced, and that a writer opened with ``on_damage="drop"`` has dropped."""
 
 
 def tail_status(table: Table) -> TailStatus:
@@ -71,19 +74,25 @@ def tail_status(table: Table) -> TailStatus:
             if held and left:
                 continue
             raise
-        counts = {kind: sum(len(one.rows) for one in log.frames if one.kind is kind) for kind in Kind}
-        return TailStatus(
-            table=table.name,
-            path=store.uri,
-            open=held,
-            holder=None if state.holder is None else str(state.holder),
-            calls=len(log.frames),
-            rows=counts[Kind.ROWS],
-            deletes=counts[Kind.KEYS],
-            floor=log.floor,
-            last=log.last,
-            segments=log.segments,
-            size=log.size,
-            torn=0 if held else log.torn,
-        )
+        return status_of(table.name, store.uri, state, log, held=held)
     raise AssertionError
+
+
+def status_of(name: str, path: str, state: TailState, log: Recovery, *, held: bool) -> TailStatus:
+    """The status of a log that was read; the last frame of one that is ``held`` can be half written."""
+    counts = {kind: sum(len(one.rows) for one in log.frames if one.kind is kind) for kind in Kind}
+    return TailStatus(
+        table=name,
+        path=path,
+        open=held,
+        holder=None if state.holder is None else str(state.holder),
+        calls=len(log.frames),
+        rows=counts[Kind.ROWS],
+        deletes=counts[Kind.KEYS],
+        floor=log.floor,
+        last=log.last,
+        segments=log.segments,
+        size=log.size,
+        torn=0 if held else log.torn,
+        lost=log.lost,
+    )

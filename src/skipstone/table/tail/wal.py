@@ -14,7 +14,10 @@ numbered consecutively over all segments:
 
 A log that was not closed can end in a torn frame, which is cut off. After a power failure it can also have
 a hole in frames that were not yet synced: nothing after it was acknowledged as durable, so it is the end,
-too. A damaged frame that had been synced, as a later frame says, is an error.
+too. A frame that had been synced and is damaged or missing is an error. Which ones were synced is known from
+later frames, from the state of a log that was closed, and from a mark beside the segments: the number of the
+last synced frame and a checksum, 8 bytes each, written after every sync and never synced itself. So the mark
+is exact after the end of a process; after a power failure it can be older, or missing, which claims less.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ import base64
 import json
 import os
 import secrets
+import shutil
 import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
@@ -37,12 +41,16 @@ import pyarrow as pa
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from skipstone.errors import CorruptFileError, SkipstoneError, WriteError
-from skipstone.store.local import LocalStore, sync_directory, write_error
+from skipstone.store.local import LocalStore, sync_directory, sync_file, write_error
 
 SyncPolicy = Literal["every", "interval", "off"]
+OnDamage = Literal["error", "drop"]
+ON_DAMAGE: Final[tuple[OnDamage, ...]] = ("error", "drop")
 POLICIES: Final[tuple[SyncPolicy, ...]] = ("every", "interval", "off")
 
 SUFFIX: Final = ".wal"
+DAMAGED: Final = ".damaged"
+"""Appended to the names of files that were dropped because of damage."""
 SEGMENT_BYTES: Final = 64 << 20
 """Segments of this size are closed."""
 INTERVAL: Final = 0.1
@@ -53,6 +61,9 @@ _FRAME: Final = struct.Struct("<8sIIQQ")
 _CHECKSUM: Final = struct.Struct("<Q")
 _HEAD: Final = _FRAME.size + _CHECKSUM.size
 _MARKER: Final = 8
+MARK: Final = "synced"
+"""The file with the number of the last synced frame."""
+_MARK: Final = struct.Struct("<QQ")
 LONGEST: Final = (1 << 31) - 1
 """Bytes of the largest payload."""
 
@@ -130,16 +141,21 @@ class Segment:
 
     def read(self, after: int = 0) -> Iterator[Frame]:
         """The frames with larger numbers."""
-        body = pa.py_buffer(self.data)
-        for number, (kind, start, length) in enumerate(self.frames, self.first):
-            if number <= after:
-                continue
-            try:
-                rows = pa.ipc.read_record_batch(body.slice(start, length), self.header.columns(kind))
-                rows.validate()
-            except pa.ArrowException as error:
-                raise _damaged(self.path, f"frame {number} is not a record batch: {error}") from error
-            yield Frame(number, kind, rows, self.header.keys)
+        for number in range(max(after + 1 - self.first, 0), len(self.frames)):
+            yield self.frame(number)
+
+    def frame(self, at: int) -> Frame:
+        """One of the frames, by its place in the segment."""
+        kind, start, length = self.frames[at]
+        number = self.first + at
+        try:
+            body = pa.py_buffer(self.data).slice(start, length)
+            rows = pa.ipc.read_record_batch(body, self.header.columns(kind))
+            # Lengths and offsets, too: what a wrong one leads to can't be caught.
+            rows.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(self.path, f"frame {number} is not a record batch: {error}") from error
+        return Frame(number, kind, rows, self.header.keys)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -155,6 +171,7 @@ def read_segments(folder: Path, tail: str, floor: int = 0, durable: int = 0) -> 
 
     All frames up to the ``durable`` one are on disk: if one of them can't be read, the log is damaged.
     """
+    durable = max(durable, read_mark(folder, tail))
     paths = [path for path in segment_paths(folder) if path not in old_segments(folder, floor)]
     segments: list[Segment] = []
     for path in paths:
@@ -172,14 +189,38 @@ def read_segments(folder: Path, tail: str, floor: int = 0, durable: int = 0) -> 
     return segments
 
 
+def read_mark(folder: Path, tail: str) -> int:
+    """The last frame that the mark says was synced; 0 without a mark, or if it is invalid."""
+    path = folder / MARK
+    try:
+        number, checksum = _MARK.unpack(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, struct.error):
+        return 0
+    except OSError as error:
+        raise write_error(error, path) from error
+    return int(number) if checksum == _mark_digest(tail, number) else 0
+
+
+def mark_of(tail: str, number: int) -> bytes:
+    """The content of a mark."""
+    return _MARK.pack(number, _mark_digest(tail, number))
+
+
+def _mark_digest(tail: str, number: int) -> int:
+    return int(xxh3_64_intdigest(f"{tail}:{number}".encode()))
+
+
 def old_segments(folder: Path, floor: int) -> list[Path]:
     """The segments that later ones follow and that have no frame after the ``floor``, oldest first."""
     paths = segment_paths(folder)
     return [path for path, after in pairwise(paths) if int(after.stem) <= floor + 1]
 
 
-def read_segment(path: Path, *, last: bool, durable: int = 0) -> Segment:
-    """Read a segment; only the ``last`` one of a log can end in a torn frame, after the ``durable`` ones."""
+def read_segment(path: Path, *, last: bool, durable: int = 0, salvage: bool = False) -> Segment:
+    """Read a segment; only the ``last`` one of a log can end in a torn frame, after the ``durable`` ones.
+
+    With ``salvage`` it can end in any damage.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -190,7 +231,8 @@ def read_segment(path: Path, *, last: bool, durable: int = 0) -> Segment:
         number = header.first + len(frames)
         frame = _frame_at(data, at, header.marker, number)
         if frame is None:
-            _check_torn(path, data, at, header.marker, number, last=last, durable=durable)
+            if not salvage:
+                _check_torn(path, data, at, header.marker, number, last=last, durable=durable)
             break
         kind, start, length, _ = frame
         frames.append((kind, start, length))
@@ -212,7 +254,7 @@ def _read_header(path: Path, data: bytes) -> tuple[SegmentHeader, int]:
             tuple(document["keys"]),
             bytes.fromhex(document["marker"]),
         )
-    except (ValueError, KeyError, TypeError, struct.error, pa.ArrowException) as error:
+    except (ValueError, KeyError, TypeError, OSError, struct.error, pa.ArrowException) as error:
         # Segments get their names when their headers are on disk.
         raise _damaged(path, "segment has no valid header") from error
     if header.first != int(path.stem):
@@ -243,7 +285,7 @@ def _check_torn(
     """Raise if the frame that can't be read had been synced."""
     problem = f"frame {number} at byte {at:,} is damaged"
     if number <= durable:
-        raise _damaged(path, problem)
+        raise _damaged(path, f"{problem}, but had been synced")
     if not last:
         # A segment is synced before the next one begins.
         raise _damaged(path, f"{problem}, and later segments follow")
@@ -255,9 +297,54 @@ def _check_torn(
         after = data.find(marker, after + 1)
 
 
+def read_intact(folder: Path, tail: str, floor: int = 0) -> tuple[list[Segment], list[Path]]:
+    """Read the segments up to the first damage, whatever had been synced, and list the files after it."""
+    paths = [path for path in segment_paths(folder) if path not in old_segments(folder, floor)]
+    segments: list[Segment] = []
+    for number, path in enumerate(paths):
+        try:
+            segment = _checked(read_segment(path, last=True, salvage=True), floor)
+        except CorruptFileError:
+            return segments, paths[number:]
+        begins = segments[-1].last + 1 if segments else min(segment.first, floor + 1)
+        if segment.header.tail != tail or segment.first != begins:
+            return segments, paths[number:]
+        segments.append(segment)
+        if segment.good < segment.size:
+            return segments, paths[number + 1 :]
+    return segments, []
+
+
+def _checked(segment: Segment, floor: int) -> Segment:
+    """The segment as far as its payloads are record batches."""
+    for number in range(len(segment.frames)):
+        if segment.first + number > floor:
+            try:
+                segment.frame(number)
+            except CorruptFileError:
+                _, start, _ = segment.frames[number]
+                return replace(segment, frames=segment.frames[:number], good=start - _HEAD)
+    return segment
+
+
 def _damaged(path: Path, problem: str) -> CorruptFileError:
-    hint = "restore the file from a backup, or move it and all later segments away, which loses their rows"
+    hint = 'restore the file from a backup, or open the writer with on_damage="drop", which loses these rows'
     return CorruptFileError(f"write-ahead log is damaged: {problem}", path=str(path), hint=hint)
+
+
+def set_aside(path: Path, *, keep: bool) -> int:
+    """Rename a segment, or copy it, so that it is no longer part of the log; return its size."""
+    to = path.with_name(f"{path.name}{DAMAGED}")
+    try:
+        size = path.stat().st_size
+        if keep:
+            shutil.copyfile(path, to)
+        else:
+            path.rename(to)
+        sync_file(to)
+    except OSError as error:
+        raise write_error(error, path) from error
+    return size
 
 
 def cut(segment: Segment) -> int:
@@ -306,7 +393,7 @@ class Log:
         self.policy = sync
         self._interval, self._segment_bytes, self._longest = interval, segment_bytes, longest
         self._changed = threading.Condition()
-        self._descriptor = -1
+        self._descriptor = self._marked = -1
         self._marker = b""
         self._size = 0
         self._path = Path(store.uri)
@@ -374,18 +461,30 @@ class Log:
             self._syncing = True
             upto, descriptor = self._next - 1, self._descriptor
         problem: OSError | None = None
+        is_synced = False
         try:
             os.fdatasync(descriptor)
+            self._mark(upto)
+            is_synced = True
         except OSError as error:
             problem = error
-        with self._changed:
-            self._syncing = False
-            if problem is None:
-                self._synced = max(self._synced, upto)
-            else:
-                self._fail(problem)
-            self._changed.notify_all()
-            self.check()
+        finally:
+            # Whatever ends the sync, others must not wait for it.
+            with self._changed:
+                self._syncing = False
+                if is_synced:
+                    self._synced = max(self._synced, upto)
+                elif problem is not None:
+                    self._fail(problem)
+                self._changed.notify_all()
+        self.check()
+
+    def _mark(self, number: int) -> None:
+        """Record that a frame is on disk."""
+        if self._marked < 0:
+            path = self._store.path(MARK)
+            self._marked = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        os.pwrite(self._marked, mark_of(self._tail, number), 0)
 
     def rotate(self) -> None:
         """Close the segment, so that ``trim`` can delete it; the next frame begins another one."""
@@ -415,6 +514,7 @@ class Log:
                     self._end_segment()
             finally:
                 self._release()
+                self._forget_mark()
         if self._ticker is not None:
             self._ticker.join()
 
@@ -424,6 +524,7 @@ class Log:
             self._closed = True
             self._changed.notify_all()
             self._release()
+            self._forget_mark()
 
     # -- with the lock held --------------------------------------------------------------------
 
@@ -448,6 +549,7 @@ class Log:
         try:
             if self._synced < self._next - 1:
                 os.fdatasync(self._descriptor)
+                self._mark(self._next - 1)
         except OSError as error:
             self._fail(error)
             self.check()
@@ -458,6 +560,12 @@ class Log:
         while self._syncing:
             self._changed.wait()
         descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _forget_mark(self) -> None:
+        """Close the file of the mark."""
+        descriptor, self._marked = self._marked, -1
         if descriptor >= 0:
             os.close(descriptor)
 

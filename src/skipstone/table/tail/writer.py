@@ -28,9 +28,10 @@ from skipstone.table.tail.lease import Lease
 from skipstone.table.tail.location import claim
 from skipstone.table.tail.memtable import Memtable, Versions, of_frame
 from skipstone.table.tail.recovery import recover, snapshot_floor
-from skipstone.table.tail.shield import Call, Shield, StoppedError
+from skipstone.table.tail.shield import PAUSE, Call, Shield, StoppedError
+from skipstone.table.tail.status import TailStatus, status_of
 from skipstone.table.tail.view import TailView
-from skipstone.table.tail.wal import POLICIES, Frame, Kind, Log, SyncPolicy
+from skipstone.table.tail.wal import ON_DAMAGE, POLICIES, Frame, Kind, Log, OnDamage, SyncPolicy
 from skipstone.table.write import opened, to_rows
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import DataLike, KeysLike, StrPath
 
-_PAUSE: Final = 0.1
-"""Seconds after which a call that waits looks whether it was interrupted."""
 _WRITTEN: Final = "the rows of the interrupted call are in the write-ahead log"
 _WRITTEN_OR_NOT: Final = "the rows of the interrupted call are in the write-ahead log, or none of them is"
 _CLOSED: Final = "the tail writer is closed, and unflushed rows are in its write-ahead log"
@@ -99,12 +98,14 @@ class TailWriter(PublicNames):
         table: Table,
         lease: Lease,
         frames: Iterable[Frame],
+        recovered: TailStatus,
         *,
-        floor: int,
-        last: int,
         limits: Limits,
         sync: SyncPolicy,
     ) -> None:
+        self.recovered = recovered
+        """What earlier processes had left when this writer was opened."""
+        floor, last = recovered.floor, recovered.last
         self._table, self._lease, self._limits = table, lease, limits
         self._keys, self._target = opened(table)
         self._schema = self._target.schema
@@ -233,7 +234,7 @@ class TailWriter(PublicNames):
 
     def _wait(self, call: Call[Any]) -> None:
         """Wait for a change, unless the caller was interrupted: nothing tells this thread of that."""
-        self._changed.wait(_PAUSE)
+        self._changed.wait(PAUSE)
         if call.interrupted:
             raise StoppedError
 
@@ -420,11 +421,15 @@ def _age(snapshot: TableSnapshot) -> int:
     return snapshot.metadata.next_sequence_number()
 
 
-def open_writer(table: Table, *, sync: SyncPolicy, limits: Limits, wal: StrPath | None) -> TailWriter:
+def open_writer(
+    table: Table, *, sync: SyncPolicy, limits: Limits, wal: StrPath | None, on_damage: OnDamage = "error"
+) -> TailWriter:
     """Take the lease of a table's tail, and recover the rows that were not flushed."""
     limits.check()
     if sync not in POLICIES:
         raise UsageError(f"unknown sync policy {sync!r}", hint=f"use one of {', '.join(POLICIES)}")
+    if on_damage not in ON_DAMAGE:
+        raise UsageError(f"unknown on_damage {on_damage!r}", hint=f"use one of {', '.join(ON_DAMAGE)}")
     opened(table)
     table.refresh()
     if table.snapshot != table.metadata.current_snapshot_id:
@@ -434,10 +439,9 @@ def open_writer(table: Table, *, sync: SyncPolicy, limits: Limits, wal: StrPath 
         )
     lease = claim(table.table, table.name, wal)
     try:
-        recovery = recover(lease, table.metadata)
-        writer = TailWriter(
-            table, lease, recovery.frames, floor=recovery.floor, last=recovery.last, limits=limits, sync=sync
-        )
+        recovery = recover(lease, table.metadata, drop=on_damage == "drop")
+        found = status_of(table.name, lease.store.uri, lease.before, recovery, held=False)
+        writer = TailWriter(table, lease, recovery.frames, found, limits=limits, sync=sync)
     except BaseException:
         lease.release()
         raise
