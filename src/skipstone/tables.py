@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
 
-from skipstone.errors import UsageError
+from skipstone.errors import SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import (
     all_namespaces,
     catalog_errors,
+    embedded_folder,
     load_table,
     open_catalog,
     static_table,
@@ -20,7 +21,8 @@ from skipstone.iceberg.catalogs import (
 )
 from skipstone.iceberg.create import create_table
 from skipstone.iceberg.metadata import SnapshotInfo
-from skipstone.report import PublicNames
+from skipstone.report import Printable
+from skipstone.report.units import plural
 from skipstone.scan.table import Table
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import Store, open_root
@@ -28,12 +30,13 @@ from skipstone.store.store import Store, open_root
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as IcebergCatalog
 
+    from skipstone.report.node import ReportNode
     from skipstone.typing import CatalogLike, SnapshotLike, StorageOptions, StrPath
 
 __all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
 
 
-class Catalog(PublicNames):
+class Catalog(Printable):
     """A catalog of Iceberg tables; [catalog][skipstone.catalog] opens one.
 
     Attributes:
@@ -46,6 +49,7 @@ class Catalog(PublicNames):
         10
     """
 
+    view = "skipstone.tables:catalog_tree"
     iceberg: IcebergCatalog
 
     def __init__(self, warehouse: CatalogLike | None = None, **properties: str) -> None:
@@ -131,7 +135,21 @@ class Catalog(PublicNames):
             self.iceberg.drop_table(table_name(name))
 
     def __repr__(self) -> str:
-        return f"Catalog({self.iceberg.name!r})"
+        folder = embedded_folder(self.iceberg)
+        if folder is None:
+            return f"Catalog({self.iceberg.name!r})"
+        # From a local file: other catalogs would have to be asked.
+        with suppress(SkipstoneError):
+            return f"Catalog({folder!r}, {plural(len(self.tables()), 'table')})"
+        return f"Catalog({folder!r})"
+
+
+def catalog_tree(catalog: Catalog) -> ReportNode:
+    """The view of a catalog: its tables, which are listed for it."""
+    from skipstone.inspection import views
+
+    where = embedded_folder(catalog.iceberg) or catalog.iceberg.name
+    return views.catalog_tree(where, catalog.tables())
 
 
 def open_table(

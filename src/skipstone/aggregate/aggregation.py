@@ -35,7 +35,7 @@ from skipstone.engine.jobs import EngineOptions, check_engine, choose_engine
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
 from skipstone.predicate.tree import Expr
-from skipstone.report import PublicNames, explanation
+from skipstone.report import Printable, explanation, shown_tree
 from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from skipstone.report.node import ReportNode
     from skipstone.typing import EngineLike, GroupByLike, MembersLike, ReportFormat
 
 # Unmerged states held in memory.
@@ -94,7 +95,7 @@ class AggregatePlan:
         return [states for answer in self.metadata.measures for states in answer.states]
 
 
-class Aggregation(PublicNames):
+class Aggregation(Printable):
     """Aggregates of the rows of a scan; the answer is computed once, when it is first used.
 
     ``answer["sum(amount)"]`` is one value, or a list with one value for each group.
@@ -107,6 +108,8 @@ class Aggregation(PublicNames):
         >>> answer.to_arrow().column_names
         ['country', 'count', 'max(event_id)']
     """
+
+    view = "skipstone.aggregate.aggregation:answer_tree"
 
     def __init__(self, question: AggregateQuestion) -> None:
         self._question = question
@@ -280,17 +283,24 @@ class Aggregation(PublicNames):
             self.to_arrow()
         return explanation(self.trace, chosen, f"Aggregation of {self.trace.scan.lake}")
 
-    def _repr_html_(self) -> str:
-        from skipstone.report.html import html_of
-        from skipstone.scan.row_view import answer_tree
-
-        return html_of(self, lambda self: answer_tree(self.to_arrow(), self.bounds, self.trace))
-
     def __repr__(self) -> str:
+        # What users want to see is the answer; debuggers must see an error, not raise it.
+        from skipstone.report.text import terminal_width, to_text
+
+        return to_text(shown_tree(self), terminal_width())
+
+    def _label(self) -> str:
         names = ", ".join(aggregate.name for aggregate in self._question.aggregates)
         keys = ", ".join(name for name, _ in self._question.group_by)
         by = f" by {keys}" if keys else ""
         return f"Aggregation({self._question.lake.uri}: {names}{by})"
+
+
+def answer_tree(aggregation: Aggregation) -> ReportNode:
+    """The view of an aggregation: its answer, which is computed for it."""
+    from skipstone.scan import row_view
+
+    return row_view.answer_tree(aggregation.to_arrow(), aggregation.bounds, aggregation.trace)
 
 
 def aggregation(

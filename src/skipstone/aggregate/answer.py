@@ -17,6 +17,7 @@ from skipstone.aggregate.states.state import RowSelection
 from skipstone.aggregate.statistics import column_facts
 from skipstone.core.domain.keys import from_key
 from skipstone.core.evidence import hull, unbounded
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError, UsageError, require
 from skipstone.scan.projection import Projection
 
@@ -74,7 +75,7 @@ class Answer:
         for field in self._table.schema:
             if pa.types.is_decimal256(field.type):
                 raise TypeMismatchError(
-                    f"Polars has no type {field.type}",
+                    f"Polars has no type {type_name(field.type)}",
                     column=field.name,
                     hint="use to_arrow() or to_pylist()",
                 )

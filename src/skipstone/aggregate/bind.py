@@ -28,6 +28,7 @@ from skipstone.core.filter import RowValues
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef, Node, NotJudgeable
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate, has_calls
 from skipstone.scan.projection import Projection, find_path
@@ -342,7 +343,7 @@ def _count_distinct(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
     for ref in refs:
         if pa.types.is_nested(plain_type(ref.type)):
             raise TypeMismatchError(
-                f"distinct values of type {ref.type} can't be counted",
+                f"distinct values of type {type_name(ref.type)} can't be counted",
                 column=ref.name,
                 hint="use one of its fields",
             )
@@ -404,7 +405,7 @@ def _udaf(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
 def _check_ordered(ref: ColumnRef, aggregate: Aggregate) -> None:
     if not is_ordered(ref.type):
         raise TypeMismatchError(
-            f"{aggregate.name} needs an ordered column, got {ref.type}",
+            f"{aggregate.name} needs an ordered column, got {type_name(ref.type)}",
             column=ref.name,
             hint="use one of its fields",
         )

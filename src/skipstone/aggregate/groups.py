@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from skipstone.aggregate.states.state import Measure, Path, RowSelection, plain_key
 from skipstone.core.arrays import plain_type
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 from skipstone.parquet.slice.columns import take
 
@@ -27,7 +28,7 @@ def key_type(name: str, type: pa.DataType) -> pa.DataType:
     stored = plain_type(type)
     if pa.types.is_nested(stored):
         raise TypeMismatchError(
-            f"rows can't be grouped by type {type}", column=name, hint="group by one of its fields"
+            f"rows can't be grouped by type {type_name(type)}", column=name, hint="group by one of its fields"
         )
     return stored
 

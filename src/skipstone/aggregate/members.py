@@ -21,6 +21,7 @@ from skipstone.core.arrays import numbers, plain, valid_rows
 from skipstone.core.domain.keys import storage_type
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.bind import Binder
+from skipstone.core.plain import type_name
 from skipstone.core.rows import RowSet
 from skipstone.core.rows.intset import IntSet
 from skipstone.errors import RowSetError, TypeMismatchError, UsageError
@@ -174,7 +175,7 @@ class Ids(Members):
         ref = binder.column(find_path(binder, self.column))
         if not pa.types.is_integer(storage_type(ref.type)):
             raise TypeMismatchError(
-                f"id column has type {ref.type}, not an integer type",
+                f"id column has type {type_name(ref.type)}, not an integer type",
                 column=self.column,
                 hint="use an integer column in id_column= or sk.members",
             )

@@ -177,7 +177,7 @@ class _Query:
         """Draw a table of the first rows, or of all rows up to --limit."""
         from skipstone.report.units import plural
         from skipstone.scan.execute import execute
-        from skipstone.scan.row_view import SHOWN, rows_tree
+        from skipstone.scan.row_view import SHOWN, rows_tree, with_zones
 
         plan = self.scan.plan()
         whole = self.limit is not None or plan.rows <= _FEW_ROWS
@@ -194,7 +194,7 @@ class _Query:
             left = (len(table) if whole else plan.rows) - SHOWN
             more = f"… {exact}{plural(left, 'more row')}; use --limit or --format csv"
             notes, shown = (more,), f"{shown} shown"
-        tree = rows_tree(rows, notes, shown, self._spent(ran))
+        tree = rows_tree(with_zones(rows, self.scan.lake), notes, shown, self._spent(ran))
         write_text(drawn(tree, color=self.output is None), self.output, force=self.force)
         return ran
 

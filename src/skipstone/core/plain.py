@@ -5,6 +5,7 @@ The converter imports pandas if it is installed, which takes longer than most qu
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -65,3 +66,58 @@ def bytes_array(values: Sequence[bytes | None]) -> pa.Array:
         valid = pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
     body = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(filled))]
     return pa.Array.from_buffers(pa.large_binary(), len(filled), body)
+
+
+# -- types and values for people -----------------------------------------------------------------
+
+
+def type_name(type: pa.DataType, *, brief: bool = False) -> str:
+    """A type as listings and errors name it: Arrow's name, without how values are stored.
+
+    ``brief`` leaves out the fields of structs, for listings that have them on lines of their own.
+
+    >>> type_name(pa.timestamp("us", "UTC")), type_name(pa.decimal128(9, 2)), type_name(pa.large_string())
+    ('timestamp[us, UTC]', 'decimal(9, 2)', 'string')
+    >>> pairs = pa.map_(pa.string(), pa.struct({"day": pa.date32()}))
+    >>> type_name(pairs), type_name(pairs, brief=True)
+    ('map<string, struct<day: date>>', 'map<string, struct>')
+    """
+    types = pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        return str(type.extension_name).rpartition(".")[2]
+    if types.is_dictionary(type) or types.is_run_end_encoded(type):
+        return type_name(type.value_type, brief=brief)
+    if types.is_struct(type):
+        fields = ", ".join(f"{field.name}: {type_name(field.type)}" for field in type)
+        return "struct" if brief else f"struct<{fields}>"
+    if types.is_map(type):
+        return f"map<{type_name(type.key_type, brief=brief)}, {type_name(type.item_type, brief=brief)}>"
+    if types.is_nested(type) and hasattr(type, "value_type"):
+        size = f"[{type.list_size}]" if types.is_fixed_size_list(type) else ""
+        return f"list<{type_name(type.value_type, brief=brief)}>{size}"
+    if types.is_decimal(type):
+        return f"decimal({type.precision}, {type.scale})"
+    if types.is_timestamp(type) and type.tz is not None:
+        return f"timestamp[{type.unit}, {type.tz}]"
+    if types.is_date(type) or types.is_interval(type):
+        return "date" if types.is_date(type) else "interval"
+    # Widths of offsets and of storage are Arrow's own affair.
+    name = re.sub(r"^large_|_view$|^fixed_size_(?=binary)|(?<=^time)(?:32|64)", "", str(type))
+    return "float16" if name == "halffloat" else name
+
+
+def duration_text(value: pa.Scalar) -> str:
+    """A duration in days, hours, minutes and seconds, each part with its sign.
+
+    >>> duration_text(pa.scalar(5_400_250, pa.duration("ms")))
+    '01:30:00.25'
+    >>> duration_text(pa.scalar(-86_401, pa.duration("s")))
+    '-1 day -00:00:01'
+    """
+    nanos = value.value * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[value.type.unit]
+    seconds, fraction = divmod(abs(nanos), 10**9)
+    days, seconds = divmod(seconds, 86_400)
+    sign = "-" if nanos < 0 else ""
+    clock = f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    clock += f".{fraction:09d}".rstrip("0") if fraction else ""
+    return f"{sign}{days:,} {'day' if days == 1 else 'days'} {clock}" if days else clock

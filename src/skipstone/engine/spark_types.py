@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from skipstone.core.arrays import unsliced
 from skipstone.core.domain.keys import storage_type
+from skipstone.core.plain import type_name
 from skipstone.engine.arrow_types import LISTS, MOST_DIGITS, convert
 from skipstone.errors import SchemaError
 
@@ -166,7 +167,7 @@ def _spark_type(
     for test, words in _REFUSED:
         if test(plain):
             raise _unsupported(column, words)
-    raise _unsupported(column, f"the type {type}")
+    raise _unsupported(column, f"the type {type_name(type)}")
 
 
 def _timestamp(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataType:

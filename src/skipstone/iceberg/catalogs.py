@@ -272,6 +272,13 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
         ) from error
 
 
+def embedded_folder(catalog: Catalog) -> str | None:
+    """The directory of an embedded catalog; None for any other."""
+    found = catalog.properties
+    durable = found.get("py-io-impl") == _DURABLE and found.get("uri", "").startswith("sqlite:")
+    return found["warehouse"].removeprefix("file://") if durable else None
+
+
 def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog:
     try:
         catalog: Catalog = load(name, **properties)

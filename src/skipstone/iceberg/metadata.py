@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
 from pyiceberg.schema import Schema
@@ -179,7 +179,7 @@ _FIRST_MILLIS, _LAST_MILLIS = (
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotInfo:
+class SnapshotInfo(Reported):
     """A snapshot of a table, as [Table.snapshots][skipstone.Table.snapshots] lists it.
 
     Examples:
@@ -188,6 +188,8 @@ class SnapshotInfo:
         >>> snapshot.operation, snapshot.refs, snapshot.current
         ('append', ('main',), True)
     """
+
+    view: ClassVar[str] = "skipstone.inspection.views:snapshots_tree"
 
     id: int
     parent: int | None

@@ -44,6 +44,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError, UnknownColumnError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming, renamed
@@ -173,7 +174,7 @@ def _scalar(field: NestedField, path: Path) -> pa.Scalar:
             return pa.ExtensionScalar.from_storage(type, pa.scalar(value.bytes, type.storage_type))
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        message = f"initial default {value!r} is not a {field.field_type}: {error}"
+        message = f"initial default {value!r} is not a {type_name(type)}: {error}"
         raise SchemaError(message, column=".".join(path)) from error
 
 

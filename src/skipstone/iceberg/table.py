@@ -23,6 +23,7 @@ from skipstone.core.evidence import Array, ColumnFacts, FactOverride
 from skipstone.core.filter import fix_clock, settle
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.plain import type_name
 from skipstone.engine.jobs import Engine
 from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
 from skipstone.iceberg.catalogs import catalog_errors, reason, table_root
@@ -661,5 +662,5 @@ def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise SchemaError(
-            f"partition value {value!r} is not a valid {type}", unit=f"partition {key}"
+            f"partition value {value!r} is not a valid {type_name(type)}", unit=f"partition {key}"
         ) from error

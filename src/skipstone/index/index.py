@@ -19,7 +19,7 @@ from skipstone.errors import (
 from skipstone.index.container import BadIndex
 from skipstone.lake.files import Files
 from skipstone.lake.records import FOLDER, index_root
-from skipstone.report import PublicNames
+from skipstone.report import Printable
 from skipstone.store.store import ListedFile, Store
 
 # Building and opening are imported where they are used: most lakes have no index.
@@ -41,7 +41,7 @@ DEFAULT_COLUMNS: Final = 32
 """Number of columns that are indexed by default: the first ones with an ordered type."""
 
 
-class LakeIndex(PublicNames):
+class LakeIndex(Printable):
     """The index of a lake, as ``lake.index``: build, refresh, inspect and drop it.
 
     An index never changes an answer. Entries of files that have changed are ignored, and so are damaged
@@ -57,6 +57,7 @@ class LakeIndex(PublicNames):
         >>> lake.index.drop()
     """
 
+    view = "skipstone.index.views:index_tree"
     _internal = frozenset(
         {
             *("access", "changed", "coverage", "distrust", "kinds", "manifests", "over", "pin"),
@@ -498,12 +499,6 @@ class LakeIndex(PublicNames):
         with self._lock:
             self._loaded, self._coverage, self.changed = False, None, True
         self._snapshot.plans.clear()
-
-    def _repr_html_(self) -> str:
-        from skipstone.index.views import status_tree
-        from skipstone.report.html import html_of
-
-        return html_of(self, lambda index: status_tree(index.status()))
 
     def __repr__(self) -> str:
         coverage = self.coverage

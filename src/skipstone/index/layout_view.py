@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from skipstone.core.plain import type_name
 from skipstone.index.advise.advice import LayoutAdvice
 from skipstone.index.advise.layout import ColumnLayout, LakeLayout
 from skipstone.prune.clustering import Clustering, Layout
@@ -80,7 +81,8 @@ def _sampled(layout: LakeLayout) -> str:
 def _columns(columns: Sequence[ColumnLayout]) -> NodeTable:
     return table(
         columns,
-        *fields(text, "column=name", "type@4"),
+        *fields(text, "column=name"),
+        text("type", lambda one: type_name(one.type), rank=4),
         TableColumn("files", lambda one: _kind(one.files)),
         number("= opens", lambda one: _depth(one.files)),
         TableColumn("pages", lambda one: _kind(one.finest), rank=2),

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from skipstone.core.plain import type_name
 from skipstone.index.advise.advice import Advice
 from skipstone.index.results import BuildOptions, IndexReport, IndexStatus
 from skipstone.report.node import (
@@ -37,7 +39,11 @@ from skipstone.report.node import (
 )
 from skipstone.report.units import ago, count, duration, percent, phrase, plural, size, some, times
 
+if TYPE_CHECKING:
+    from skipstone.index.index import LakeIndex
+
 _COLUMNS = (40, "column")
+_TYPE = text("type", lambda column: type_name(column.type), rank=1)
 _SEGMENT = (
     *fields(text, "segment=name"),
     *fields(number, "files@1", "stale@2"),
@@ -52,6 +58,11 @@ _CONTENT = {
     "metadata": "index metadata",
 }
 """Names of parts that differ from those of their fields."""
+
+
+def index_tree(index: LakeIndex) -> ReportNode:
+    """The status of an index, which is read for it."""
+    return status_tree(index.status())
 
 
 def status_tree(status: IndexStatus) -> ReportNode:
@@ -139,7 +150,9 @@ def _options(choices: BuildOptions) -> str:
 def _columns(status: IndexStatus) -> NodeTable:
     return table(
         status.columns,
-        *fields(text, "column=name", "type@1", "source=origins@2"),
+        *fields(text, "column=name"),
+        _TYPE,
+        *fields(text, "source=origins@2"),
         nbytes("bounds", lambda c: c.sizes.blocks + c.sizes.files + c.sizes.row_groups, rank=3),
         nbytes("pages", lambda c: c.sizes.pages + c.sizes.offsets, rank=3),
         *fields(nbytes, "filters=sizes.blooms@3"),
@@ -187,7 +200,8 @@ def advice_tree(advice: Advice) -> ReportNode:
     """Columns to index, bloom filters that pay, orders of rows that help, and the commands."""
     columns = table(
         advice.by_column,
-        *fields(text, "column=name", "type@1"),
+        *fields(text, "column=name"),
+        _TYPE,
         number("queries", lambda column: f"{column.used:,.10g}" if column.used else None, rank=2),
         *fields(portion, "files=skip_files@3", "row groups=skip_row_groups@4", "pages=skip_pages"),
         *fields(portion, "bloom=skip_with_bloom@1"),

@@ -12,12 +12,14 @@ import pyarrow as pa
 from skipstone.core.domain.keys import Key, Kind, format_key, key_space
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.plain import type_name
 from skipstone.errors import CorruptFileError, UnknownColumnError, did_you_mean
 from skipstone.parquet.dictionary import dictionary_complete
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_facts, row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
-from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType
+from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType, is_unmarked_instant
+from skipstone.parquet.values import stored_type
 from skipstone.prune.clustering import Clustering, clustering, recorded
 from skipstone.report import Reported
 from skipstone.report.json import record, to_json
@@ -100,8 +102,11 @@ class InspectedColumn:
 
     @property
     def type_name(self) -> str:
-        """The logical type, or the physical one if there is no other."""
-        return logical_name(self.leaf.logical) or self.physical_name
+        """The type of the values, as other listings name it; the format's own name if Arrow has none."""
+        kind, stored = self.leaf.logical.kind, self.facts.type if self.facts else stored_type(self.leaf)
+        if stored is None or kind in (_K.ENUM, _K.JSON, _K.BSON, _K.UUID):
+            return logical_name(self.leaf.logical) or self.physical_name
+        return type_name(pa.timestamp(stored.unit, "UTC") if is_unmarked_instant(self.leaf) else stored)
 
     @property
     def encoding_names(self) -> str:

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.plain import type_name
 from skipstone.inspection.file import Bounds, StatisticsCoverage, clustering_json, overall
 from skipstone.prune.clustering import Clustering, clustering, recorded
 from skipstone.report import Reported
 from skipstone.report.json import record
-from skipstone.scan.formats import type_name
 from skipstone.scan.statistics import opened_name
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
+from skipstone.errors import SchemaError
 from skipstone.inspection.file import overall
 from skipstone.inspection.lake import FileSizes, LakeColumn, measure_sizes
 from skipstone.inspection.snapshots import SnapshotEntry, ref_types, snapshot_entry
@@ -200,7 +202,7 @@ def _values(table: Table, data: Entries) -> tuple[LakeColumn, ...]:
         known = not (facts.may_null & (counts <= 0)).any()
         column = LakeColumn(
             ".".join(one.path),
-            str(field.field_type),
+            _type_text(field.field_type),
             field.required,
             overall(facts),
             int(counts.clip(0).sum()) if known else None,
@@ -213,14 +215,13 @@ def _values(table: Table, data: Entries) -> tuple[LakeColumn, ...]:
 
 
 def _type_text(type: Any) -> str:
-    """Return a type without the fields of structs, which are listed separately."""
-    if type.is_primitive:
-        return str(type)
-    if type.is_struct:
-        return "struct"
-    if hasattr(type, "element_type"):
-        return f"list<{_type_text(type.element_type)}>"
-    return f"map<{_type_text(type.key_type)}, {_type_text(type.value_type)}>"
+    """Return the name of the Arrow type, without the fields of structs, which are listed separately."""
+    from skipstone.iceberg.schema import arrow_type
+
+    try:
+        return type_name(arrow_type(type), brief=True)
+    except SchemaError:
+        return str(type)  # such as variant, which has no Arrow type
 
 
 def _default_text(value: Any) -> str | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _STYLES = {Layout.SORTED: "kept", Layout.CLUSTERED: "kept", Layout.OVERLAPPING: "warn", Layout.RANDOM: "bad"}
 _CHECKED = {"ok": "kept", "warn": "warn", "missing": "bad"}
-_PARTITIONS = (20, "partition")
+_PARTITIONS, _TABLES = (20, "partition"), (40, "table")
 _READS = (
     "= reads: average number of units that `column = value` reads",
     "overlap: the share of units that covers each part of the column's range",
@@ -167,7 +167,7 @@ def _overlap(column: InspectedColumn) -> str:
 
 def schema_tree(schema: LakeSchema) -> ReportNode:
     """The columns of a lake and their types."""
-    return scan_views.lake_tree(schema.lake)
+    return scan_views.lake_tree(schema.lake, most=None)
 
 
 def lake_tree(lake: LakeInspection) -> ReportNode:
@@ -381,10 +381,11 @@ def _binary(power: int) -> str:
 # -- snapshots ---------------------------------------------------------------------------------
 
 
-def snapshots_tree(listed: SnapshotList | Sequence[SnapshotInfo]) -> ReportNode:
+def snapshots_tree(listed: SnapshotList | SnapshotInfo | Sequence[SnapshotInfo]) -> ReportNode:
     """A line per snapshot, with the changes that its summary records."""
     if not isinstance(listed, SnapshotList):
-        listed = SnapshotList("", "", None, tuple(snapshot_entry(one, {}) for one in listed))
+        several = listed if isinstance(listed, Sequence) else [listed]
+        listed = SnapshotList("", "", None, tuple(snapshot_entry(one, {}) for one in several))
     if not listed.snapshots:
         return ReportNode(body=(Text("the table has no snapshots"),))
     snapshots = table(
@@ -411,6 +412,13 @@ def _change(snapshot: SnapshotEntry, noun: str) -> str | None:
     added, removed = (getattr(snapshot, f"{verb}_{noun}") for verb in ("added", "removed"))
     parts = (added and f"+{added:,}", removed and f"−{removed:,}")
     return phrase(*parts, by=" ") or ("0" if 0 in (added, removed) else None)
+
+
+def catalog_tree(where: str, names: Sequence[str]) -> ReportNode:
+    """The tables of a catalog."""
+    spaces = plural(len({name.rpartition(".")[0] for name in names}), "namespace")
+    said = f"{plural(len(names), 'table')} in {spaces}" if names else "no tables"
+    return ReportNode(where, said, body=(table(names, TableColumn(), most=_TABLES),))
 
 
 def tables_tree(listed: TableList) -> ReportNode:

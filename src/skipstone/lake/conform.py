@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import is_binary, is_text, storage_type
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError
 from skipstone.lake.schema import children, decoded, is_list, merge_types
 
@@ -107,7 +108,7 @@ def _conform_column(
         raise _unexpected_null(path, ".".join(error.path)) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
-            f"can't convert {column.type} to the lake's type {field.type}: {error}",
+            f"can't convert {type_name(column.type)} to the lake's type {type_name(field.type)}: {error}",
             path=path,
             column=field.name,
             hint="rewrite the file with the lake's type, or pass a schema whose type holds all values",
@@ -137,7 +138,7 @@ def _unexpected_null(path: str, column: str) -> SchemaError:
 def _check(own: pa.DataType, field: pa.Field, path: str, where: str, evolution: Evolution | None) -> None:
     mismatch = _mismatch(own, field.type, field.name, evolved=evolution is not None)
     if mismatch is not None:
-        column, here, there = mismatch
+        column, here, there = mismatch[0], *map(type_name, mismatch[1:])
         raise SchemaError(
             f"column is {here} here, but {there} {where}: the conversion could lose values",
             path=path,

@@ -34,6 +34,7 @@ from skipstone.core.domain.keys import (
 )
 from skipstone.core.evidence import Array, ColumnFacts, Evidence, unbounded
 from skipstone.core.ir.transforms import DAY, UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError, UsageError
 
 
@@ -177,14 +178,14 @@ class _Paths:
             values = infer_array(raws) if type is None else parse_array(raws, type)
         except InvalidValue as invalid:
             raise SchemaError(
-                f"partition value {value_text(raws[invalid.position])!r} is not a valid {type}",
+                f"partition value {value_text(raws[invalid.position])!r} is not a valid {type_name(type)}",
                 path=self.file(positions.index(invalid.position)),
                 column=name,
                 hint="use another type for the column; string accepts any value",
             ) from None
         if values is None:
             raise UsageError(
-                f"a partition column can't be of type {type}",
+                f"a partition column can't be of type {type_name(type)}",
                 column=name,
                 hint="use a type that can be parsed from a string",
             )

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.ir.transforms import UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError
 from skipstone.parquet.metadata import ParquetMetadata
 
@@ -295,7 +296,8 @@ def _conflict(
     # The merged type can come from several files: name the first that conflicts by itself.
     culprits = [(file, type) for file, type in having if merge_types(type, field.type) is None]
     other, type = culprits[0] if culprits else (having[0][0], merged.type)
-    column, here, there = _clash(field.type, type, field.name)
+    column, *types = _clash(field.type, type, field.name)
+    here, there = map(type_name, types)
     return SchemaError(
         f"column is {here} here, but {there} in {other}: no type holds the values of both",
         path=path,

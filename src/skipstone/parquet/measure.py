@@ -16,6 +16,7 @@ from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.domain.spans import prefix_end
 from skipstone.core.evidence import Array, ColumnFacts, hull, reduce_blocks, unbounded
 from skipstone.core.ir.transforms import Same, Scale
+from skipstone.core.plain import type_name
 from skipstone.parquet.bloom import (
     _BLOCK_BYTES,
     _MAX_BYTES,
@@ -128,13 +129,15 @@ class ColumnMeasure:
 def read_column(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> ColumnMeasure:
     """Prepare values for measuring as ``type``, to which their own type must widen without loss."""
     if not is_ordered(type):
-        raise NotMeasurable(f"values of type {type} have no order")
+        raise NotMeasurable(f"values of type {type_name(type)} have no order")
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     wanted = storage_type(type)
     try:
         chunks = [_as(plain(chunk), wanted, storage_type(values.type)) for chunk in chunks]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NotMeasurable(f"value of type {values.type} can't be converted to {type}: {error}") from error
+        raise NotMeasurable(
+            f"value of type {type_name(values.type)} can't be converted to {type_name(type)}: {error}"
+        ) from error
     masks = [valid_rows(chunk) for chunk in chunks]
     if all(mask is None for mask in masks):
         return ColumnMeasure(chunks, None)

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
@@ -415,12 +416,12 @@ class _PolarsWriter(ExpressionWriter):
     def _series(self, values: pa.Array) -> pl.Series:
         if pa.types.is_decimal256(values.type):  # Polars would panic
             raise self.inexpressible(
-                f"a value of type {values.type}", "Polars decimals have at most 38 digits"
+                f"a value of type {type_name(values.type)}", "Polars decimals have at most 38 digits"
             )
         try:
             return pl.Series(pl.from_arrow(values))
         except (pl.exceptions.PolarsError, pa.ArrowException) as error:
-            raise self.inexpressible(f"a value of type {values.type}", str(error)) from error
+            raise self.inexpressible(f"a value of type {type_name(values.type)}", str(error)) from error
 
     def constant(self, value: bool | None) -> pl.Expr:
         return pl.lit(value, dtype=pl.Boolean)

@@ -6,6 +6,7 @@ import functools
 
 import pyarrow as pa
 
+from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 
 _LOOSE, _AND, _NOT, _TIGHT = 0, 1, 2, 3
@@ -42,7 +43,7 @@ def _(expr: tree.Literal) -> tuple[str, int]:
 @_render.register
 def _(expr: tree.Cast) -> tuple[str, int]:
     verb = "try_cast" if expr.lenient else "cast"
-    return f"{verb}({_inside(expr.arg, _LOOSE)} as {expr.type})", _TIGHT
+    return f"{verb}({_inside(expr.arg, _LOOSE)} as {type_name(expr.type)})", _TIGHT
 
 
 @_render.register

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.plain import type_name
 from skipstone.errors import PredicateError, TypeMismatchError, shorten
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def cast_exactly(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Any:
     if array.type.equals(type) or pa.types.is_null(array.type) or _is_string(array.type):
         return array.cast(type)
     if _family(type) != _family(array.type):
-        raise TypeMismatchError(f"{array.type} is not {type}")
+        raise TypeMismatchError(f"{type_name(array.type)} is not {type_name(type)}")
     # Arrow casts neither integers to narrow decimals nor decimals to integers.
     if pa.types.is_integer(array.type) and pa.types.is_decimal(type):
         array = array.cast(pa.decimal128(20, 0))
@@ -91,7 +92,7 @@ def cast_exactly(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Any:
     elif pa.types.is_floating(array.type) or pa.types.is_date(type):
         same = made.cast(array.type).equals(array)
     if not same:
-        raise TypeMismatchError(f"values of type {array.type} would change as {type}")
+        raise TypeMismatchError(f"values of type {type_name(array.type)} would change as {type_name(type)}")
     return made
 
 
@@ -131,7 +132,9 @@ def _as_arrow(values: Any) -> Any:
     if isinstance(array, pa.Array) and pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if isinstance(array, pa.Array) and pa.types.is_nested(array.type):
-        raise TypeMismatchError(f"values are of type {array.type}", hint="pass one column of the table")
+        raise TypeMismatchError(
+            f"values are of type {type_name(array.type)}", hint="pass one column of the table"
+        )
     return array
 
 
@@ -195,8 +198,9 @@ def to_scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
             type = _in_nanoseconds(pa.scalar(value).type)
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        wanted = "" if type is None else f" of type {type_name(type)}"
         raise TypeMismatchError(
-            f"{preview(value)} can't be used as a literal{'' if type is None else f' of type {type}'}",
+            f"{preview(value)} can't be used as a literal{wanted}",
             hint="use a number, a string, a date or a time",
         ) from error
 

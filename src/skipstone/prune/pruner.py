@@ -30,6 +30,7 @@ from skipstone.prune.survey import (
     is_blooms,
     ranges_of,
 )
+from skipstone.report import Traced
 from skipstone.report.trace import Trace
 from skipstone.store.source import Source, TailSource, drive, open_source
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PruneResult:
+class PruneResult(Traced):
     """The row groups and rows of one file that can match.
 
     ``rows`` includes every row that matches, and every row of ``proven`` matches, so that a reader need not
@@ -87,19 +88,6 @@ class PruneResult:
         """Return ``rows`` as a roaring bitmap."""
         return self.rows.to_bitmap() if self.bitmap is None else self.bitmap
 
-    def __str__(self) -> str:
-        return str(self.trace)
-
-    def _repr_html_(self) -> str:
-        return self.trace._repr_html_()
-
-    def __repr__(self) -> str:
-        kept = len(self.row_groups)
-        return (
-            f"PruneResult({len(self.rows):,} of {self.rows.total:,} rows, "
-            f"{kept} of {self.metadata.row_group_count} row groups)"
-        )
-
 
 class Pruner:
     """Prunes many files with one predicate, which is compiled once.
@@ -134,6 +122,9 @@ class Pruner:
         self._compiled: tuple[pa.Schema, Compiled] | None = None
         if schema is not None:
             self.compile(schema)
+
+    def __repr__(self) -> str:
+        return f"Pruner({self._text!r})"
 
     def compile(self, schema: pa.Schema) -> Compiled:
         """Bind the predicate to a schema; the result for the last schema is cached."""

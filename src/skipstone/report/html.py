@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from skipstone.report.lines import clean, shorten
 from skipstone.report.node import (
@@ -30,7 +30,6 @@ from skipstone.report.node import (
 )
 from skipstone.report.units import count, phrase
 
-T = TypeVar("T")
 ROOT = "skst"
 """The class of the outermost element, and the prefix of every other class."""
 _MOST_ROWS = 200
@@ -48,15 +47,6 @@ _PAGE = (
 def to_html(node: ReportNode) -> str:
     """Draw the tree as one element, for a notebook."""
     return tag("div", Markup(f"<style>{style()}</style>"), *_root(node), cls="")
-
-
-def html_of(shown: T, tree: Callable[[T], ReportNode]) -> str:
-    """Draw something for a notebook; an error is shown, not raised: a cell that only shows must not fail."""
-    try:
-        node = tree(shown)
-    except Exception as error:  # noqa: BLE001
-        node = ReportNode(repr(shown), body=(Text(f"{type(error).__name__}: {error}", "bad"),))
-    return to_html(node)
 
 
 def to_page(node: ReportNode, title: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -43,6 +45,12 @@ def to_text(node: ReportNode, width: int | None = None, *, color: bool = False) 
     """Draw the tree in at most ``width`` columns (default 100), without a final line break."""
     room = max(width or WIDTH, NARROWEST)
     return "\n".join(paint(line, color=color) for line in _root(node, room))
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is, if it is one."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size((WIDTH, 0)).columns if terminal else None
 
 
 def paint(line: Iterable[Styled], *, color: bool) -> str:

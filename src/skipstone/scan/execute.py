@@ -30,7 +30,7 @@ from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
 from skipstone.parquet.slice import SlicePart, pool_for_much
 from skipstone.parquet.slice.columns import taken
-from skipstone.report import PublicNames
+from skipstone.report import Traced
 from skipstone.report.trace import Run, ScanTrace
 from skipstone.scan.parts import (
     Growth,
@@ -89,7 +89,7 @@ def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
     return Execution(plan.with_columns(columns))
 
 
-class Execution(PublicNames):
+class Execution(Traced):
     """The result of a plan; each method reads the rows again.
 
     Examples:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.plain import duration_text
 from skipstone.errors import UsageError
 from skipstone.predicate.text import interval_text
 from skipstone.report.lines import visible
@@ -59,8 +60,12 @@ def texts(array: pa.Array) -> pa.Array:
 
 
 def display_texts(column: pa.ChunkedArray) -> list[str | None]:
-    """The values of a column for people: bytes as hex, times without fractions that are all zero."""
+    """The values of a column for people: bytes as hex, durations in days and hours, times without fractions
+    that are all zero.
+    """
     strings: list[str | None] = []
+    if pa.types.is_duration(column.type):
+        return [duration_text(value) if value.is_valid else None for value in column]
     for chunk in column.chunks:
         values = plain(chunk)
         if is_binary(values.type):
@@ -76,34 +81,6 @@ def display_texts(column: pa.ChunkedArray) -> list[str | None]:
 
 def _hex(value: bytes) -> str:
     return f"0x{value[:_SHOWN_BYTES].hex()}{'…' if len(value) > _SHOWN_BYTES else ''}"
-
-
-def type_name(type: pa.DataType) -> str:
-    """A type in a word or two.
-
-    >>> type_name(pa.timestamp("us", "UTC")), type_name(pa.list_(pa.int64())), type_name(pa.decimal128(9, 2))
-    ('timestamp UTC', 'list<int64>', 'decimal(9,2)')
-    """
-    types = pa.types
-    if isinstance(type, pa.BaseExtensionType):
-        return str(type.extension_name).rpartition(".")[2]
-    type = plain_type(type)
-    if types.is_timestamp(type):
-        return f"timestamp {type.tz}" if type.tz is not None else "timestamp"
-    if types.is_decimal(type):
-        return f"decimal({type.precision},{type.scale})"
-    if types.is_struct(type):
-        return "struct"
-    if types.is_map(type):
-        return "map"
-    if types.is_nested(type):
-        return f"list<{type_name(type.value_type)}>"
-    if is_text(type) or is_binary(type):
-        return "string" if is_text(type) else "binary"
-    # Without the unit, which the values show.
-    name = re.sub(r"^(date|time)\d+$", r"\1", str(type).partition("[")[0])
-    names = {"halffloat": "float16", "float": "float32", "double": "float64"}
-    return "interval" if types.is_interval(type) else names.get(name, name)
 
 
 def json_texts(array: pa.Array) -> pa.Array:

@@ -19,7 +19,7 @@ from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.snapshot import FileEntry, Snapshot
 from skipstone.predicate.coerce import with_keys
 from skipstone.prune.survey import Footers, Survey, SurveyPart
-from skipstone.report import PublicNames
+from skipstone.report import Printable
 from skipstone.report.units import plural
 from skipstone.scan.options import DEFAULT, Materialise, Route, ScanOptions, scan_options
 from skipstone.scan.scan import Scan
@@ -49,7 +49,7 @@ _SURVEYS = 4
 T = TypeVar("T")
 
 
-class Lake(PublicNames):
+class Lake(Printable):
     """A directory of Parquet files, or one file, at one version; [open][skipstone.open] opens it.
 
     A notebook shows its schema and layout. ``len(lake)`` is the number of rows if it is known without opening
@@ -63,6 +63,7 @@ class Lake(PublicNames):
         ['SE']
     """
 
+    view = "skipstone.scan.views:lake_tree"
     _internal = frozenset(
         {
             *("access", "at", "entries", "footers", "pinned", "pinned_to", "plans"),
@@ -130,12 +131,6 @@ class Lake(PublicNames):
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self.entries)
         return f"{type(self).__name__}({self.uri!r}, {plural(len(self.entries), 'file')}, {size:,} bytes)"
-
-    def _repr_html_(self) -> str:
-        from skipstone.report.html import html_of
-        from skipstone.scan.views import lake_tree
-
-        return html_of(self, lake_tree)
 
     def __len__(self) -> int:
         rows = self._metadata_rows()

@@ -24,9 +24,8 @@ from skipstone.lake.snapshot import AntiJoin
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
-from skipstone.report import PublicNames
+from skipstone.report import Traced
 from skipstone.report.trace import Hints, ScanTrace
-from skipstone.report.units import plural
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.projection import Order, Projection, resolve
 from skipstone.store.store import ListedFile
@@ -113,7 +112,7 @@ _DERIVED = ("digest", "filter", "compiled")
 
 
 @dataclass(frozen=True, eq=False)
-class ScanPlan(PublicNames):
+class ScanPlan(Traced):
     """The rows to read of each file, the predicate to test on them, and the columns to return.
 
     A plan is immutable, can be pickled, and is compared and hashed by its content. Plans of the same version
@@ -368,17 +367,6 @@ class ScanPlan(PublicNames):
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
         return {**state, "trace": self.trace}
-
-    def __repr__(self) -> str:
-        what = f" where {self.predicate}" if self.predicate is not None else ""
-        rows, files = plural(self.rows, "row"), plural(len(self.tasks), "file")
-        return f"ScanPlan({self.lake}{what}: {rows} in {files})"
-
-    def __str__(self) -> str:
-        return str(self.trace)
-
-    def _repr_html_(self) -> str:
-        return self.trace._repr_html_()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowValues
 from skipstone.core.ir.bind import Binder
+from skipstone.core.plain import type_name
 from skipstone.errors import ParseError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.lake.snapshot import AntiJoin
 from skipstone.predicate.tree import CLOCK, Call, Column, Expr
@@ -404,7 +405,7 @@ def _term(term: Any, binder: Binder) -> Order:
             error.hint = f"use asc or desc after the name of a column: {column} desc"
         raise
     if not is_ordered(ref.type) and not pa.types.is_null(ref.type):
-        raise TypeMismatchError(f"can't sort by type {ref.type}", column=name)
+        raise TypeMismatchError(f"can't sort by type {type_name(ref.type)}", column=name)
     return Order(path, descending, (nulls == "first") if nulls else not descending)
 
 

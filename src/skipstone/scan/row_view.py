@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone.core.plain import type_name
 from skipstone.report.lines import clean, width_of
 from skipstone.report.node import (
     Bar,
@@ -22,13 +23,26 @@ from skipstone.report.node import (
 )
 from skipstone.report.trace import AggregateTrace
 from skipstone.report.units import count, percent, plural
-from skipstone.scan.formats import display_texts, is_binary, is_text, plain_type, texts, type_name
+from skipstone.scan.formats import display_texts, is_binary, is_text, plain_type, texts
+
+if TYPE_CHECKING:
+    from skipstone.scan.lake import Lake
 
 SHOWN = 40
 """Rows or groups shown by default."""
 _LEAST, _SHORTEST, _LONGEST = 12, 6, 500
 _NULL, _EMPTY = ("NULL", "dim"), ("''", "dim")
 _HISTOGRAM = ("low", "high", "count")
+
+
+def with_zones(rows: pa.Table, lake: Lake) -> pa.Table:
+    """Rows as listings show them: instants have a zone, also those that Spark stores as INT96."""
+    for place, field in enumerate(rows.schema):
+        if field.name in lake.schema.names and field.type == (type := lake.schema.field(field.name).type):
+            meant = lake.query_schema.field(field.name).type
+            if meant != type and not pa.types.is_nested(type):
+                rows = rows.set_column(place, field.with_type(meant), rows.column(place).cast(meant))
+    return rows
 
 
 def rows_tree(rows: pa.Table, notes: tuple[str, ...], said: str, aside: str) -> ReportNode:
@@ -40,7 +54,7 @@ def row_table(rows: pa.Table, *, more: str = "use --columns", notes: tuple[str, 
     """Names over types over values."""
     cells = [_cells(column) for column in rows.columns]
     columns = [_column(field, column) for field, column in zip(rows.schema, cells, strict=True)]
-    types = [(type_name(field.type), "dim") for field in rows.schema]
+    types = [(type_name(field.type, brief=True), "dim") for field in rows.schema]
     return NodeTable(columns, [types, *zip(*cells, strict=True)], notes, head="bold", more=more)
 
 

@@ -15,7 +15,7 @@ from skipstone.engine.jobs import NO_OPTIONS, check_engine, choose_engine
 from skipstone.errors import UnknownColumnError, UsageError, require
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import IsIn, Predicate
-from skipstone.report import PublicNames, explanation
+from skipstone.report import Printable, explanation
 from skipstone.report.trace import ScanTrace
 from skipstone.report.units import plural
 from skipstone.scan.execute import Execution, count_on, count_rows, execute
@@ -50,7 +50,7 @@ _SHOWN, _TESTED, _FOOTERS = 10, 250_000, 5_000
 _VALUES = 250_000
 
 
-class Scan(PublicNames):
+class Scan(Printable):
     """A lazy query on a lake: results are read on request; see [Lake.scan][skipstone.Lake.scan].
 
     A scan exports an Arrow stream, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")`` and
@@ -67,6 +67,7 @@ class Scan(PublicNames):
         (3, 1000)
     """
 
+    view = "skipstone.scan.views:preview_tree"
     __slots__ = ("_lake", "_query", "_snapshot")
     _internal = frozenset({"is_planned", "preview"})
 
@@ -481,12 +482,6 @@ class Scan(PublicNames):
             f"order_by={order!r}" if order is not None else "",
         ]
         return f"Scan({', '.join([self.lake.uri, *filter(None, parts)])})"
-
-    def _repr_html_(self) -> str:
-        from skipstone.report.html import html_of
-        from skipstone.scan.views import preview_tree
-
-        return html_of(self, preview_tree)
 
 
 _CLOCK = re.compile(r"\b(current_|now|curdate|today|localtimestamp)", re.IGNORECASE)

@@ -19,6 +19,7 @@ from skipstone.core.domain.keys import from_key as scalar_of
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.plain import duration_text
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.parquet.evidence import (
     all_null_trusted,
@@ -31,7 +32,6 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 from skipstone.report import Reported
-from skipstone.report.units import plural
 from skipstone.scan.projection import list_hint
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class ColumnStatistics:
     compressed_bytes: int
     distinct: int | None = None
     """Number of values; known if every row group has only one, as in partition columns."""
+    query_type: pa.DataType | None = None
+    """The type in conditions: with a zone where timestamps that are read without one are instants."""
 
     @property
     def null_count_exact(self) -> bool:
@@ -90,10 +92,11 @@ class ColumnStatistics:
             "may_nan": self.may_nan,
             "compressed_bytes": self.compressed_bytes,
             "distinct": self.distinct,
+            "query_type": str(self.query_type),
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class LakeStatistics(Reported):
     """The size of a lake, its columns, and the same for each file as an Arrow table.
 
@@ -142,10 +145,6 @@ class LakeStatistics(Reported):
             "columns": [column.to_json() for column in self.columns],
         }
 
-    def __repr__(self) -> str:
-        size = f"{plural(self.rows, 'row')}, {plural(self.file_count, 'file')}, {self.bytes:,} bytes"
-        return f"LakeStatistics({self.lake!r}, {size}, {len(self.columns)} columns)"
-
 
 def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeStatistics:
     """Statistics of the named columns, or of all; reads every footer."""
@@ -175,7 +174,8 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
         whole = column.summed(np.zeros_like(survey.owners), 1)
         names.append(".".join(ref.path))
         arrays.append(pa.StructArray.from_arrays(list(by_file.values()), list(by_file)))
-        statistics.append(ColumnStatistics(names[-1], type, **_first(whole), distinct=column.distinct()))
+        facts, distinct = _first(whole), column.distinct()
+        statistics.append(ColumnStatistics(names[-1], type, **facts, distinct=distinct, query_type=ref.type))
     table = pa.Table.from_arrays(arrays, names)
     size = sum(entry.size for entry in lake.entries)
     rows_left = int(survey.rows.sum() - gone.sum())
@@ -426,7 +426,9 @@ def _plain(scalar: pa.Scalar | None) -> Any:
 def bound_text(scalar: pa.Scalar) -> str:
     """A bound for people."""
     type = scalar.type
-    if pa.types.is_temporal(type) and not pa.types.is_duration(type):
+    if pa.types.is_duration(type):
+        return duration_text(scalar)
+    if pa.types.is_temporal(type):
         return str(scalar.cast(pa.string()))
     value = scalar.as_py()
     if isinstance(value, bytes):

@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone.core.domain.keys import storage_type
 from skipstone.core.judge import Verdict
+from skipstone.core.plain import type_name
 from skipstone.report.explain import EVERY_ROW, cause_name, scan_tree
 from skipstone.report.node import (
     MISSING,
@@ -45,9 +47,9 @@ from skipstone.report.node import (
     text,
 )
 from skipstone.report.units import count, duration, percent, plural, size, some, span_text
-from skipstone.scan.formats import type_name
+from skipstone.scan.formats import display_texts
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
-from skipstone.scan.row_view import row_table
+from skipstone.scan.row_view import row_table, with_zones
 from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text, opened_name
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ _VERDICTS = {Verdict.NONE: "dropped", Verdict.SOME: "kept", Verdict.ALL: "kept w
 _STYLES = {Verdict.NONE: "bad", Verdict.SOME: "kept", Verdict.ALL: "kept"}
 _PER_VERDICT = 3
 _SAME = "✓ no difference: the same rows with the same values"
-_COLUMNS = (40, "column")
+_COLUMNS, _INDENT, _PARTITION = (40, "field"), "  ", ("partition", "known")
 _MARKS = "≥ and ≤ mark bounds that may not occur as values; ? marks values that footers don't record"
 _MEANING: dict[Kind, str] = {
     "lost": "matching rows are missing",
@@ -163,7 +165,8 @@ def statistics_tree(statistics: LakeStatistics) -> ReportNode:
     """A line per column, and a line for each mark that its bounds have."""
     columns = table(
         statistics.columns,
-        *fields(text, "column=name", "type@3"),
+        *fields(text, "column=name"),
+        text("type", lambda column: type_name(column.query_type or column.type), rank=3),
         text("min", lambda column: _bound(column, column.lower, column.lower_exact, "≥")),
         text("max", lambda column: _bound(column, column.upper, column.upper_exact, "≤")),
         number("nulls", lambda c: "?" if c.null_count is None else count(c.null_count), rank=1),
@@ -181,20 +184,34 @@ def _bound(column: ColumnStatistics, bound: pa.Scalar | None, exact: bool, sign:
         return "?" if column.may_value else MISSING
     # NaN is above all numbers, but not in the statistics of files.
     nan = " or NaN" if column.may_nan and sign == "≤" else ""
-    return f"{'' if exact else f'{sign} '}{bound_text(bound)}{nan}"
+    shown: str | None = bound_text(bound)
+    if pa.types.is_temporal(bound.type):
+        (shown,) = display_texts(pa.chunked_array([pa.array([bound.cast(column.query_type or column.type)])]))
+    return f"{'' if exact else f'{sign} '}{shown}{nan}"
 
 
-def lake_tree(lake: Lake) -> ReportNode:
+def lake_tree(lake: Lake, most: tuple[int, str] | None = _COLUMNS) -> ReportNode:
     """The schema and the layout of a lake; reads no data, and no manifests of a table."""
-    partitions = lake.partition_names
+    partitions = [(0, lake.query_schema.field(name)) for name in lake.partition_names]
     columns = table(
-        lake.schema,
-        *fields(text, "column=name"),
-        text("type", lambda field: type_name(field.type)),
-        TableColumn("", lambda f: "partition" if f.name in partitions else "", style="known", optional=True),
-        most=_COLUMNS,
+        [line for field in lake.query_schema for line in _lines(field)],
+        text("column", lambda line: _INDENT * line[0] + line[1].name),
+        text("type", lambda line: type_name(line[1].type, brief=True)),
+        TableColumn("", lambda line: _PARTITION if line in partitions else "", optional=True),
+        most=most,
     )
     return ReportNode(getattr(lake, "name", opened_name(lake)), body=(Facts(list(_layout(lake))), columns))
+
+
+def _lines(field: pa.Field, depth: int = 0) -> Iterator[tuple[int, pa.Field]]:
+    """A field, and below it those of its structs, also inside lists and maps."""
+    yield depth, field
+    type = storage_type(field.type)
+    while pa.types.is_nested(type) and not pa.types.is_struct(type):
+        inside = type.item_type if pa.types.is_map(type) else getattr(type, "value_type", pa.null())
+        type = storage_type(inside)
+    for inner in type if pa.types.is_struct(type) else ():
+        yield from _lines(inner, depth + 1)
 
 
 def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
@@ -227,5 +244,5 @@ def preview_tree(scan: Scan) -> ReportNode:
     """The first rows of a scan, and what its plan skips."""
     rows, said = scan.preview()
     tree = replace(scan_tree(scan.trace()), figures=()) if scan.is_planned else ReportNode(repr(scan))
-    shown = None if rows is None else row_table(rows, more="")
+    shown = None if rows is None else row_table(with_zones(rows, scan.lake), more="")
     return replace(tree, body=(*tree.body, shown, Text(said)))

@@ -20,6 +20,7 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, ConstantNode, Leaf, Node
 from skipstone.core.ir.nodes import OrNode as Either
 from skipstone.core.judge import Judgement, Verdict, judge
+from skipstone.core.plain import type_name
 from skipstone.errors import UsageError, did_you_mean, similar, suggestion
 from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
@@ -481,7 +482,9 @@ class Quoter:
         bound = find_leaf(metadata, ref)
         if bound is None:
             kind = (
-                "values inside it" if pa.types.is_nested(storage_type(facts.type)) else f"type {facts.type}"
+                "values inside it"
+                if pa.types.is_nested(storage_type(facts.type))
+                else f"type {type_name(facts.type)}"
             )
             missing = f"no bounds to compare ({kind})"
             stats = Statistics()

@@ -16,6 +16,7 @@ from skipstone.core.domain.keys import format_key
 from skipstone.core.evidence import Array, ColumnFacts, hull
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.plain import type_name
 from skipstone.index.advise.advisor import leaves
 from skipstone.index.advise.sample import spread
 from skipstone.index.container import BadIndex
@@ -216,7 +217,7 @@ def _column(lake: Lake, name: str) -> ColumnRef:
     found = next((ref for ref in leaves(lake.query_schema) if ref.name == name), None)
     if found is None:
         ref = Binder(lake.query_schema).column(tuple(name.split(".")))
-        raise bad_request(f"column {name} has no order: {ref.type}")
+        raise bad_request(f"column {name} has no order: {type_name(ref.type)}")
     return found
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import binary_keys, numbers, plain
 from skipstone.core.domain.keys import Kind, is_text, key_space, storage_type
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import (
     SchemaError,
     SkipstoneError,
@@ -69,7 +70,7 @@ class Keys:
         for field in fields:
             if key_space(field.type).kind is Kind.FLOAT or pa.types.is_nested(field.type):
                 hint = "use integers, strings, dates, times, decimals, UUIDs, booleans or binary"
-                problem = f"type {field.type} can't be a key"
+                problem = f"type {type_name(field.type)} can't be a key"
                 raise SchemaError(problem, path=table.name, column=field.name, hint=hint)
         return cls(table.name, pa.schema(fields))
 
@@ -168,7 +169,7 @@ class Keys:
 
     def _of_structs(self, keys: pa.Array | pa.ChunkedArray) -> pa.Table:
         if not pa.types.is_struct(keys.type):
-            raise self._wrong(f"an array of {keys.type}")
+            raise self._wrong(f"an array of {type_name(keys.type)}")
         chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
         return self.select(pa.Table.from_batches([pa.RecordBatch.from_struct_array(one) for one in chunks]))
 
@@ -232,7 +233,7 @@ class Keys:
             raise self._type(field, str(error)) from error
 
     def _type(self, field: pa.Field, detail: str) -> SkipstoneError:
-        problem = f"key values are not of type {field.type}: {detail}"
+        problem = f"key values are not of type {type_name(field.type)}: {detail}"
         hint = "pass values of the column's type"
         return SchemaError(problem, path=self.table, column=field.name, hint=hint)
 

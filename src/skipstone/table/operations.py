@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
+from skipstone.core.plain import type_name
 from skipstone.errors import (
     DuplicateKeyError,
     SkipstoneError,
@@ -296,7 +297,7 @@ class Assignments:
             try:
                 array = exact_array([value], old.schema.field(name).type)
             except (SkipstoneError, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                problem = f"{value!r} is not a value of type {old.schema.field(name).type}"
+                problem = f"{value!r} is not a value of type {type_name(old.schema.field(name).type)}"
                 raise UsageError(problem, column=name, hint="pass a value of the column's type") from error
             computed = {**computed, name: pa.repeat(array[0], len(old))}
         for name, column in computed.items():

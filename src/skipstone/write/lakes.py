@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skipstone.core.domain.keys import is_text, storage_type
+from skipstone.core.plain import type_name
 from skipstone.engine.jobs import Engine
 from skipstone.errors import (
     CorruptFileError,
@@ -157,7 +158,8 @@ def check_fits(lake: Lake, schema: pa.Schema, *, evolve: bool) -> None:
     for name in names:
         own_type, new_type = lake.query_schema.field(name).type, schema.field(name).type
         if not pa.types.is_null(own_type) and _kind(own_type) != _kind(new_type):
-            problem = f"partition column is {own_type} in the lake, but {new_type} in the new rows"
+            own_name, new_name = type_name(own_type), type_name(new_type)
+            problem = f"partition column is {own_name} in the lake, but {new_name} in the new rows"
             raise SchemaError(
                 problem, path=lake.uri, column=name, hint=_cast_hint(own_type, "use a new lake")
             )
@@ -186,8 +188,9 @@ def check_partitions(lake: Lake | None, keys: Sequence[str], schema: pa.Schema) 
         found = [(text, value) for text, value in pairs if text is not None]
         # An example that also looks different is the clearest.
         for text, value in sorted(found, key=lambda pair: pair[0] == str(pair[1]))[:1]:
+            back = f"{value} of type {type_name(values.type)}"
             raise SchemaError(
-                f"partition value {text!r} would be read back as {value} of type {values.type}, not {wanted}",
+                f"partition value {text!r} would be read back as {back}, not {type_name(wanted)}",
                 column=name,
                 hint=_cast_hint(values.type, "partition by another column"),
             )
@@ -205,7 +208,9 @@ def _kind(type: pa.DataType) -> str:
     """Return what a partition column contains, whatever its width."""
     type = storage_type(type)
     tests = (is_text, pa.types.is_integer, pa.types.is_date)
-    return next((kind for kind, holds in zip(_PARTITION_KINDS, tests, strict=True) if holds(type)), str(type))
+    return next(
+        (kind for kind, holds in zip(_PARTITION_KINDS, tests, strict=True) if holds(type)), type_name(type)
+    )
 
 
 def _new_columns(rows: pa.DataType, lake: pa.DataType, path: str = "") -> Iterator[tuple[str, list[str]]]:

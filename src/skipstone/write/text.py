@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import is_binary, is_text
+from skipstone.core.plain import type_name
 from skipstone.errors import CorruptFileError, SchemaError, UsageError
 
 Open = Callable[[], Any]
@@ -330,7 +331,11 @@ class CsvFile:
 
     def _bad_value(self, row: int, field: pa.Field, value: str | None, message: str = "") -> SchemaError:
         line = f"line {self._line(row)}"
-        shown = f"{value!r} is not a valid {field.type}" if value is not None else message.rpartition(": ")[2]
+        shown = (
+            f"{value!r} is not a valid {type_name(field.type)}"
+            if value is not None
+            else message.rpartition(": ")[2]
+        )
         hint = f'fix the value, or read the column as text into a new lake: schema="{field.name} string, …"'
         if "UTF8" in message:
             hint = _ENCODING
@@ -369,7 +374,9 @@ def check_csv_types(schema: pa.Schema) -> None:
     for field in schema:
         if pa.types.is_nested(field.type):
             hint = "read the column as string"
-            raise UsageError(f"CSV files have no values of type {field.type}", column=field.name, hint=hint)
+            raise UsageError(
+                f"CSV files have no values of type {type_name(field.type)}", column=field.name, hint=hint
+            )
 
 
 _LADDER: Final = (pa.bool_(), pa.int64(), _DECIMAL, pa.float64(), pa.date32(), _CLOCK, _INSTANT)
@@ -519,7 +526,7 @@ class JsonFile:
             except _InvalidValue as error:
                 shown = _json_text(error.value)
                 raise SchemaError(
-                    f"{shown} is not a valid {error.type}",
+                    f"{shown} is not a valid {type_name(error.type)}",
                     path=self.path,
                     unit=f"line {number}",
                     column=error.column,

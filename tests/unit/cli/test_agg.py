@@ -70,10 +70,10 @@ class TestText:
         assert table == dedent("""
             function    answer  type
             count       20      int64
-            sum(price)  112.5   float64
+            sum(price)  112.5   double
             min(name)   name 0  string
             last        9       int64
-            avg(id)     4.5     float64
+            avg(id)     4.5     double
             """)
         assert re.fullmatch(
             r"read 1?\d\d of \d+ rows that may qualify · \d+ requests?, [\d.]+ kB · .*s", last
@@ -84,7 +84,7 @@ class TestText:
         table, _, _ = done.stdout.rpartition("\n\n")
         assert table == dedent("""
              year  kind    count  max(price)
-            int32  string  int64     float64
+            int32  string  int64      double
              2025  a         399       497.5
              2025  b b       399       497.5
              2026  a         400      498.75
@@ -113,7 +113,7 @@ class TestText:
         done = run("agg", indexed, "count(*), sum(x), approx_distinct(x)", "--where", "id >= 500")
         assert [line.split()[:3] for line in done.stdout.splitlines()[1:4]] == [
             ["count", "1500", "int64"],
-            ["sum(x)", str(sum(row % 7 * 0.5 for row in range(500, 2000))), "float64"],
+            ["sum(x)", str(sum(row % 7 * 0.5 for row in range(500, 2000))), "double"],
             ["approx_distinct(x)", "7", "int64"],
         ]
         assert "\n1,500 rows answered from metadata · 0 requests, 0 B · " in done.stdout
@@ -139,12 +139,12 @@ class TestText:
         }
         tree = ReportNode(body=answer_blocks(answer, bounds, grouped=False))
         assert to_text(tree) == dedent("""
-            function            answer                                  type           at least  at most
-            approx_distinct(d)  1499120                                 int64          1480000   1520000
-            max(ts)             1970-01-01 00:00:00Z                    timestamp UTC
-            wide                10000000000000000000000000000000000000  decimal(38,0)
+            function            answer                                  type                at least  at most
+            approx_distinct(d)  1499120                                 int64               1480000   1520000
+            max(ts)             1970-01-01 00:00:00Z                    timestamp[us, UTC]
+            wide                10000000000000000000000000000000000000  decimal(38, 0)
             exact               3                                       int64
-            odd                 NaN                                     float64
+            odd                 NaN                                     double
 
             histogram(x, 2)
             0.3 to  20  ████████████████████  12,000

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.cli.output import Exit
+from skipstone.core.plain import type_name
 from skipstone.report.lines import width_of
 from skipstone.report.node import ReportNode
 from skipstone.report.text import to_text
-from skipstone.scan.formats import type_name
 from skipstone.scan.row_view import row_table
 
 Run = Callable[..., Any]
@@ -45,10 +45,10 @@ class TestTable:
         assert (done.exit_code, done.stderr) == (0, "")
         table, _, last = done.stdout.rstrip("\n").rpartition("\n\n")
         assert table == dedent("""
-               id    price  name       year  kind
-            int64  float64  string    int32  string
-             1398    497.5  name 398   2026  b b
-             1399   498.75  name 399   2026  b b
+               id   price  name       year  kind
+            int64  double  string    int32  string
+             1398   497.5  name 398   2026  b b
+             1399  498.75  name 399   2026  b b
             """)
         assert re.fullmatch(
             r"2 rows · read \d+ B of [\d.]+ kB, \d+ % skipped · [\d.]+ kB of metadata · \d+ requests · "
@@ -95,28 +95,28 @@ class TestTable:
     def test_odd_values(self, odd: Path) -> None:
         table = pq.read_table(odd)
         assert drawn(table.select(["big", "huge", "float", "single", "money"])) == dedent("""
-                             big                  huge      float   single            money
-                           int64                uint64    float64  float32    decimal(20,8)
-                9007199254740993  18446744073709551615        NaN      0.1       1.20000000
-            -9223372036854775808                     0  -Infinity     -0.0      -0.00000001
-                            NULL                  NULL       NULL     NULL             NULL
-             9223372036854775807                     1      100.0    1e+20  123456.50000000
+                             big                  huge      float  single            money
+                           int64                uint64     double   float   decimal(20, 8)
+                9007199254740993  18446744073709551615        NaN     0.1       1.20000000
+            -9223372036854775808                     0  -Infinity    -0.0      -0.00000001
+                            NULL                  NULL       NULL    NULL             NULL
+             9223372036854775807                     1      100.0   1e+20  123456.50000000
             """)
         assert drawn(table.select(["utc", "zurich", "day", "time", "flag"])) == dedent("""
             utc                          zurich                         day         time             flag
-            timestamp UTC                timestamp Europe/Zurich        date        time             bool
+            timestamp[us, UTC]           timestamp[ms, Europe/Zurich]   date        time[us]         bool
             1970-01-01 00:00:00.000000Z  1970-01-01 01:00:00.000+01:00  2026-01-01  01:02:03.000004  true
             2026-01-01 00:00:00.123456Z  2026-01-01 01:00:00.123+01:00  0001-01-01  00:00:00.000000  false
             NULL                         NULL                           NULL        NULL             NULL
             1969-12-31 23:59:59.999999Z  2025-06-15 17:06:40.000+02:00  9999-12-31  23:59:59.000000  true
             """)
         assert drawn(table.select(["bytes", "fixed", "kind", "list", "map", "null"]), 80) == dedent("""
-            bytes                      fixed   kind    list         map                 null
-            binary                     binary  string  list<int64>  map                 null
-            0x00ff                     0x6162  a       [1,null]     {"k":1.5,"l":null}  NULL
-            0x                         0x0000  b       []           {}                  NULL
-            NULL                       NULL    NULL    NULL         NULL                NULL
-            0x7878787878787878787878…  0x7a7a  a       [3]          {"":"NaN"}          NULL
+            bytes                  fixed      kind    list         map                  null
+            binary                 binary[2]  string  list<int64>  map<string, double>  null
+            0x00ff                 0x6162     a       [1,null]     {"k":1.5,"l":null}   NULL
+            0x                     0x0000     b       []           {}                   NULL
+            NULL                   NULL       NULL    NULL         NULL                 NULL
+            0x787878787878787878…  0x7a7a     a       [3]          {"":"NaN"}           NULL
             """)
 
     def test_control_characters_are_made_visible(self, odd: Path) -> None:
@@ -162,11 +162,13 @@ class TestTable:
             pa.timestamp("ms"),
             pa.uuid(),
         ]
-        names = ["string", "binary", "float16", "date", "time", "timestamp", "uuid"]
+        names = ["string", "binary[3]", "float16", "date", "time[ns]", "timestamp[ms]", "uuid"]
         assert list(map(type_name, types)) == names
-        assert type_name(pa.large_list(pa.list_(pa.struct([("a", pa.int8())])))) == "list<list<struct>>"
+        lists = pa.large_list(pa.list_(pa.struct([("a", pa.int8())])))
+        assert type_name(lists) == "list<list<struct<a: int8>>>"
+        assert type_name(lists, brief=True) == "list<list<struct>>"
         assert type_name(pa.dictionary(pa.int8(), pa.string())) == "string"
-        assert type_name(pa.map_(pa.string(), pa.string())) == "map"
+        assert type_name(pa.map_(pa.string(), pa.string())) == "map<string, string>"
 
     def test_colours(self, run: Run, hive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("NO_COLOR")

@@ -227,8 +227,8 @@ def test_create_and_drop(run: Run, tmp_path: Path, words: Callable[[str], str]) 
     assert (done.exit_code, done.stdout) == (0, f"created db.made in file://{tmp_path}/new/db/made\n")
     found = json.loads(run("inspect", "db.made", *home, "--format", "json").stdout)
     assert [(one["name"], one["type"]) for one in found["columns"][:3]] == [
-        ("id", "long"),
-        ("ts", "timestamptz"),
+        ("id", "int64"),
+        ("ts", "timestamp[us, UTC]"),
         ("tags", "list<string>"),
     ]
     assert found["specs"][0]["fields"] == ["day(ts)", "bucket(16, id)"]
@@ -273,12 +273,12 @@ def test_inspect(run: Run, warehouse: Path) -> None:
     assert facts["rows"] == "35"
     assert facts["sort order"] == "ts desc nulls last, id asc nulls first"
     assert parts[1].splitlines()[1:] == [
-        "id  column      type         null  about",
-        " 1  id          long         no",
-        " 2  ts          timestamptz  yes",
-        " 3  place       struct       yes",
-        " 4  place.city  string       yes",
-        " 5  note        string       yes   of a person",
+        "id  column      type                null  about",
+        " 1  id          int64               no",
+        " 2  ts          timestamp[us, UTC]  yes",
+        " 3  place       struct              yes",
+        " 4  place.city  string              yes",
+        " 5  note        string              yes   of a person",
     ]
     # Iceberg's bounds may be cut, so they need not be values.
     row = parts[2].splitlines()[2].split()

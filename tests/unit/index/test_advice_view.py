@@ -77,7 +77,7 @@ def test_drawn() -> None:
         column  type           queries  files  row groups  pages  bloom   index   filters  why
         ts      timestamp[us]       12   90 %        95 %   97 %      –  8.7 kB  655.4 kB  index: bounds skip 97 %
         device  int64              2.5    0 %         0 %  0.1 %   98 %  8.7 kB  655.4 kB  bloom: +98 %
-        day     date32[day]          –   90 %        95 %      –      –       –         –  partition column, needs no index
+        day     date                 –   90 %        95 %      –      –       –         –  partition column, needs no index
 
         layout                 skips today  would skip  reads
         sort by device                38 %        97 %  21 × less

@@ -12,7 +12,7 @@ import tokenize
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[3] / "src" / "skipstone"
-MOST = 1_500
+MOST = 1_580
 LATER = {
     "compact/views.py": 180,
     "compact/maintenance_view.py": 90,

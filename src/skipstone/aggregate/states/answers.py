@@ -25,6 +25,7 @@ from skipstone.aggregate.states.exact import (
 )
 from skipstone.core.domain.keys import Kind, is_text, key_space, storage_type
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import SkipstoneError, TypeMismatchError
 
 _DECIMAL128_DIGITS = 38
@@ -63,7 +64,7 @@ def _decimal(type: pa.DataType, digits: int, places: int) -> pa.DataType:
 
 def _summable(type: pa.DataType, name: str | None, what: str) -> pa.DataType:
     if not is_number(type):
-        raise TypeMismatchError(f"values of type {type} can't be {what}", column=name, hint=_HINT)
+        raise TypeMismatchError(f"values of type {type_name(type)} can't be {what}", column=name, hint=_HINT)
     return storage_type(type)
 
 
@@ -150,7 +151,7 @@ def _check_and_convert(
     for block in np.flatnonzero(valid & (np.abs(estimates(limbs)) > 0.999 * limit)).tolist():
         if abs(to_ints(limbs[:, block : block + 1])[0]) >= limit:
             raise SkipstoneError(
-                f"{what} has more than the {type.precision} digits of {type}",
+                f"{what} has more than the {type.precision} digits of {type_name(type)}",
                 column=name,
                 hint="cast the column to double, or select fewer rows",
             )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from skipstone.aggregate.states.state import Measure, Path, RowSelection, concat_states, group_runs
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import SkipstoneError, UsageError
 
 _METHODS: Final = ("init", "update", "merge", "finish")
@@ -96,7 +97,7 @@ def finish_custom(measure: Custom, state: Sequence[Any], type: pa.DataType | Non
         values = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
         return pa.array(values, type, from_pandas=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        expected = "one type" if type is None else f"type {type}"
+        expected = "one type" if type is None else f"type {type_name(type)}"
         raise UsageError(
             f"finish of aggregate {measure.name} returned values that are not of {expected}: {error}",
             hint="set type= to the type of the values",

@@ -14,6 +14,7 @@ from skipstone.aggregate.states.state import Measure, Path, RowSelection
 from skipstone.core.arrays import plain, plain_type
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array, reduce_blocks
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
 
@@ -49,7 +50,7 @@ class FirstLast(Measure[FirstLastRows]):
         for path, type in ((self.path, self.type), (self.by, self.by_type)):
             if not is_ordered(type):
                 raise TypeMismatchError(
-                    f"first and last need an ordered column, got {type}",
+                    f"first and last need an ordered column, got {type_name(type)}",
                     column=".".join(path),
                     hint="use one of its leaf fields",
                 )

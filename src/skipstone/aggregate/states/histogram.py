@@ -21,6 +21,7 @@ from skipstone.aggregate.states.state import Facet, Measure, Path, RowSelection,
 from skipstone.core.domain.keys import KeySpace, Kind, from_key, is_ordered, key_space, storage_type, wide_key
 from skipstone.core.evidence import Array, Bounds
 from skipstone.core.ir.transforms import DAY, UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import SkipstoneError, TypeMismatchError, UsageError
 from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
 
@@ -114,7 +115,7 @@ def check_binned(type: pa.DataType, column: str) -> None:
     storage = storage_type(type)
     if not is_number(type) and not (pa.types.is_temporal(storage) and is_ordered(storage)):
         raise TypeMismatchError(
-            f"histogram() needs a numeric or temporal column, got {type}",
+            f"histogram() needs a numeric or temporal column, got {type_name(type)}",
             column=column,
             hint="use a column of numbers or times",
         )
@@ -162,7 +163,7 @@ def _is_real(value: Any) -> bool:
 def _time(type: pa.DataType, edge: Any) -> Fraction:
     scalar = _to_scalar(edge)
     if not scalar.is_valid or not pa.types.is_temporal(type) or _family(scalar.type) != _family(type):
-        raise TypeMismatchError(f"{edge!r} can't be compared with values of type {type}")
+        raise TypeMismatchError(f"{edge!r} can't be compared with values of type {type_name(type)}")
     return Fraction(scalar.value) / _per_second(scalar.type) * _per_second(type)
 
 

@@ -32,6 +32,7 @@ from skipstone.aggregate.states.state import (
 )
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 from skipstone.parquet.bloom import hash_values
 from skipstone.parquet.measure import ColumnMeasure, NumberKeys, byte_keys, read_column
@@ -254,7 +255,7 @@ class SketchMeasure(Measure[list[bytes]]):
             check_quantiles(self.type, self.path)
         elif not is_ordered(self.type):
             raise TypeMismatchError(
-                f"distinct values of type {self.type} can't be counted",
+                f"distinct values of type {type_name(self.type)} can't be counted",
                 column=".".join(self.path),
                 hint="use one of its leaf fields",
             )
@@ -290,7 +291,7 @@ def check_quantiles(type: pa.DataType, path: Path) -> None:
     """Raise if a type has no quantiles."""
     if not is_number(type):
         raise TypeMismatchError(
-            f"quantiles of type {type} can't be computed",
+            f"quantiles of type {type_name(type)} can't be computed",
             column=".".join(path),
             hint="use a numeric column",
         )

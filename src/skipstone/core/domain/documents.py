@@ -14,6 +14,7 @@ import pyarrow as pa
 from skipstone.core.domain.domain import ColumnDomain, ColumnHandle, Domain
 from skipstone.core.domain.keys import Key, from_key, key_space, storage_type
 from skipstone.core.domain.spans import Bound, Marker, Range
+from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError, UnknownColumnError
 
 _DOMAIN: Final = {"name", "nulls", "nans", "values", "ranges"}
@@ -138,7 +139,7 @@ def _read(item: Mapping[str, Any], column: ColumnHandle) -> Domain:
         values = Domain.values(type, pa.array([_value(type, v) for v in lists["values"]], storage_type(type)))
         ranges = Domain.of(type, *(_range(type, one) for one in lists["ranges"]), **flags)
     except (TypeMismatchError, pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-        message = f"value of a domain does not fit type {type}: {error}"
+        message = f"value of a domain does not fit type {type_name(type)}: {error}"
         raise TypeMismatchError(message, column=str(column), hint="use values of the column's type") from None
     return values | ranges
 

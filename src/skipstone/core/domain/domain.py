@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from skipstone.core.domain.keys import Kind, key_space, storage_type, to_key
 from skipstone.core.domain.points import points_of
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of
+from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError
 
 _MAX_RANGES = 6
@@ -42,7 +43,9 @@ class Domain:
         spans = no_keys(key_space(type))
         for item in ranges:
             if item.type != type:
-                raise TypeMismatchError(f"domain of {type} can't contain a range of {item.type}")
+                raise TypeMismatchError(
+                    f"domain of {type_name(type)} can't contain a range of {type_name(item.type)}"
+                )
             spans = spans.union(item.spans())  # type: ignore[arg-type]
         return cls.of_spans(type, spans, nulls=nulls, nans=nans)
 
@@ -162,7 +165,9 @@ class Domain:
 
     def _check(self, other: Domain) -> None:
         if self.type != other.type:
-            raise TypeMismatchError(f"domains of {self.type} and {other.type} can't be combined")
+            raise TypeMismatchError(
+                f"domains of {type_name(self.type)} and {type_name(other.type)} can't be combined"
+            )
 
     # -- identity ----------------------------------------------------------------------------
 
@@ -193,7 +198,7 @@ class Domain:
         return " or ".join(parts)
 
     def __repr__(self) -> str:
-        return f"Domain({self.type}: {self})"
+        return f"Domain({type_name(self.type)}: {self})"
 
 
 # -- several columns ---------------------------------------------------------------------------

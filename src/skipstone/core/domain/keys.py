@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.plain import duration_text, type_name
 from skipstone.errors import TypeMismatchError
 
 Key = int | float | bytes
@@ -153,7 +154,7 @@ def to_key(type: pa.DataType, value: object) -> Key:
     """Key of a Python or Arrow value other than NULL and NaN; raises if ``type`` can't represent it."""
     space = key_space(type)
     if space is PRESENCE:
-        raise TypeMismatchError(f"type {type} has no order", hint="compare its leaf fields")
+        raise TypeMismatchError(f"type {type_name(type)} has no order", hint="compare its leaf fields")
     storage = storage_type(type)
     scalar = _to_scalar(storage, value)
     if not scalar.is_valid:
@@ -182,7 +183,7 @@ def _to_scalar(type: pa.DataType, value: object) -> pa.Scalar:
             return scalar if scalar.type == type else scalar.cast(type)
         return pa.scalar(value, type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise TypeMismatchError(f"{value!r} is not a value of type {type}: {error}") from error
+        raise TypeMismatchError(f"{value!r} is not a value of type {type_name(type)}: {error}") from error
 
 
 def from_key(type: pa.DataType, key: Key) -> pa.Scalar:
@@ -212,7 +213,9 @@ def format_key(type: pa.DataType, key: Key) -> str:
         return "'" + key.decode("utf-8", "replace") + "'"
     try:
         scalar = from_key(type, key)
-        if pa.types.is_temporal(storage) and not pa.types.is_duration(storage):
+        if pa.types.is_duration(storage):
+            return duration_text(scalar)
+        if pa.types.is_temporal(storage):
             return str(scalar.cast(pa.string()))
         return str(scalar.as_py())
     except (pa.ArrowInvalid, ValueError, OverflowError):

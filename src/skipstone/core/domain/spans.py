@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.domain.keys import Key, KeySpace, Kind, format_key, from_key, key_space, to_key
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 
 Array = np.ndarray[Any, Any]
@@ -412,7 +413,9 @@ class Range:
 
     def __post_init__(self) -> None:
         if self.low.type != self.high.type:
-            raise TypeMismatchError(f"range ends have different types: {self.low.type} and {self.high.type}")
+            raise TypeMismatchError(
+                f"range ends have different types: {type_name(self.low.type)} and {type_name(self.high.type)}"
+            )
         if self.low.bound is Bound.BELOW or (self.high.bound is Bound.ABOVE):
             raise TypeMismatchError(
                 "range must start EXACTLY at or ABOVE its low value and end EXACTLY at or BELOW its high one"

@@ -19,6 +19,7 @@ from skipstone.core.filter.times import cast_time, wall_clock
 from skipstone.core.ir.bind import cast_value
 from skipstone.core.ir.nodes import NotJudgeable, Value
 from skipstone.core.ir.transforms import UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 
@@ -33,10 +34,10 @@ def cast(expr: tree.Cast, arg: Series) -> Series:
     if pa.types.is_null(source):
         return apply(expr, target, lambda a: pa.nulls(len(a), target), [arg])
     if pa.types.is_float16(expr.type) or pa.types.is_nested(target) or pa.types.is_nested(source):
-        raise not_computable(expr, f"Spark has no cast from {source} to {expr.type}")
+        raise not_computable(expr, f"Spark has no cast from {type_name(source)} to {type_name(expr.type)}")
     convert = _find_cast(expr, source, target)
     if convert is None:
-        raise not_computable(expr, f"casts from {source} to {target} are not supported")
+        raise not_computable(expr, f"casts from {type_name(source)} to {target} are not supported")
     return apply(expr, target, _check(convert, expr.lenient), [arg], risky=not expr.lenient, cost=10)
 
 
@@ -57,7 +58,7 @@ def _check(convert: CheckedCast, lenient: bool) -> Kernel:
         hint = "exclude such rows with AND, or use try_cast, which returns NULL for them"
         if is_text(array.type):
             hint = "put the other value in quotes to compare text, or use try_cast to get NULL"
-        raise RowError(f"{value} doesn't fit {result.type}", hint)
+        raise RowError(f"{value} doesn't fit {type_name(result.type)}", hint)
 
     return kernel
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.arrays import Array, bools, filter_rows, plain, plain_type
 from skipstone.core.ir.nodes import Node
+from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError, PredicateError, UsageError
 from skipstone.predicate import tree
 
@@ -114,7 +115,8 @@ class BatchRows:
             return array.cast(type)
         except pa.ArrowException as error:
             raise UsageError(
-                f"batch column has type {array.type}, the schema has {type}: {error}", column=".".join(path)
+                f"batch column has type {type_name(array.type)}, the schema has {type_name(type)}: {error}",
+                column=".".join(path),
             ) from error
 
     def _find(self, path: Path) -> pa.Array:

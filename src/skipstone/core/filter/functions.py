@@ -16,6 +16,7 @@ from skipstone.core.filter.arithmetic import as_type, common_type, is_number, sp
 from skipstone.core.filter.casts import cast
 from skipstone.core.filter.conditions import Arguments, BatchRows, Series, apply
 from skipstone.core.ir.transforms import UNITS
+from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 
 Build = Callable[[Arguments], Series]
@@ -27,7 +28,7 @@ def _common_type(to: Arguments, types: list[pa.DataType]) -> pa.DataType:
     for type in types:
         wider = _wider(common, type)
         if wider is None:
-            raise to.unsupported(f"{common} and {type} have no common type")
+            raise to.unsupported(f"{type_name(common)} and {type_name(type)} have no common type")
         common = wider
     return common
 

@@ -47,6 +47,7 @@ from skipstone.core.ir.nodes import (
     OrNode,
     Value,
 )
+from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, did_you_mean
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
@@ -350,7 +351,9 @@ class Planner:
         left, right = self.binder.series(predicate.left), self.binder.series(predicate.right)
         condition = _comparison(predicate.op, left, right)
         if condition is None:
-            raise not_computable(predicate, f"{left.type} and {right.type} can't be compared")
+            raise not_computable(
+                predicate, f"{type_name(left.type)} and {type_name(right.type)} can't be compared"
+            )
         return condition
 
     # -- from IR -----------------------------------------------------------------------------
@@ -639,7 +642,7 @@ def _check_mask(leaf: tree.Opaque, mask: pa.Array, rows: int) -> pa.Array:
     if pa.types.is_null(mask.type):
         mask = mask.cast(pa.bool_())
     if not pa.types.is_boolean(mask.type):
-        raise PredicateError(f"{leaf} returned {mask.type}", hint=_MASK_HINT)
+        raise PredicateError(f"{leaf} returned {type_name(mask.type)}", hint=_MASK_HINT)
     if len(mask) != rows:
         raise PredicateError(f"{leaf} returned {len(mask)} values for {rows} rows", hint=_MASK_HINT)
     return mask

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.filter.conditions import Arguments, Kernel, Series, TruthMask, apply, not_computable
+from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import like_pieces, like_regex
 
@@ -279,7 +280,7 @@ _MAX_REGEX = 2_000
 def match_test(match: tree.Match, type: pa.DataType) -> Test:
     """Literal prefix, suffix or substring match."""
     if not (is_text(type) or is_binary(type)):
-        raise not_computable(match, f"{type} is not a string type")
+        raise not_computable(match, f"{type_name(type)} is not a string type")
     kernel = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[match.kind]
     text = match.text.encode("utf-8", "surrogatepass") if isinstance(match.text, str) else match.text
     if not text:
@@ -299,7 +300,7 @@ def _bytes(array: pa.Array) -> pa.Array:
 def like_test(like: tree.Like, type: pa.DataType) -> Test:
     """LIKE with the cheapest sufficient kernel."""
     if not is_text(type):
-        raise not_computable(like, f"{type} is not a string type")
+        raise not_computable(like, f"{type_name(type)} is not a string type")
     if like.ignore_case:
         escape = like.escape.lower() if like.escape else like.escape
         inner = like_test(tree.Like(like.arg, like.pattern.lower(), escape), type)

@@ -20,6 +20,7 @@ from skipstone.core.domain.keys import Kind, is_binary, is_text, key_space, stor
 from skipstone.core.ir.literals import NotComparable, cuts, fixed_offset, literal_hint
 from skipstone.core.ir.nodes import ColumnRef, NotJudgeable, Reason, Value
 from skipstone.core.ir.transforms import DAY, UNITS, Calendar, Floor, Prefix, Same, Scale, ToFloat
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError, UnknownColumnError, similar, suggestion
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Expr
@@ -120,7 +121,7 @@ class Binder:
         if pa.types.is_map(type):
             return f"{outer} is a map: use {outer}['{name}']"
         if not pa.types.is_nested(type):
-            return f"{outer} is of type {type}, which has no fields"
+            return f"{outer} is of type {type_name(type)}, which has no fields"
         element = storage_type(type.value_type)
         field = f".{name}" if pa.types.is_struct(element) and name in element.names else ""
         return f"{outer} is a list: use get({outer}, 0){field} for its first element"

@@ -7,6 +7,7 @@ import pyarrow as pa
 from skipstone.core.domain import ColumnDomain, ColumnHandle, DomainTree, all_of, any_of
 from skipstone.core.ir.compile import compile_predicate
 from skipstone.core.ir.nodes import AndNode, ConstantNode, Leaf, Node, OrNode
+from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
@@ -65,7 +66,8 @@ def _infer_schema(predicate: Predicate) -> pa.Schema:
                 continue
         if len(path) == 1 and types.setdefault(path[0], kind) != kind:
             raise NotExpressibleError(
-                f"column {path[0]} is compared with {types[path[0]]} and {kind}", hint="pass the schema"
+                f"column {path[0]} is compared with {type_name(types[path[0]])} and {type_name(kind)}",
+                hint="pass the schema",
             )
     missing = [".".join(path) for path in predicate.columns() if len(path) > 1 or path[0] not in types]
     if missing:

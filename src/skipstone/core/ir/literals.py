@@ -33,6 +33,7 @@ from skipstone.core.domain.keys import (
 )
 from skipstone.core.domain.spans import after_bytes
 from skipstone.core.ir.transforms import DAY, UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import PredicateError, TypeMismatchError
 
 EXACT_DOUBLE = 2**53
@@ -91,7 +92,7 @@ def cuts(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
         else:
             raise _mismatch(type, scalar)
         return _integer_cuts(type, Fraction(nanos * UNITS[storage.unit], _NANO))
-    raise NotComparable(f"type {type} has no order")
+    raise NotComparable(f"type {type_name(type)} has no order")
 
 
 _DATE_NANOS = {"date32[day]": DAY * _NANO, "date64[ms]": 10**6}
@@ -246,7 +247,7 @@ def string_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
     if isinstance(value, bytes):
         return value
     if is_text(storage_type(type)):
-        raise NotComparable(f"strings are converted to {scalar.type} row by row")
+        raise NotComparable(f"strings are converted to {type_name(scalar.type)} row by row")
     raise _mismatch(type, scalar)
 
 
@@ -354,9 +355,10 @@ def _days(type: pa.DataType, scalar: pa.Scalar, match: re.Match[str]) -> int:
 def _mismatch(type: pa.DataType, scalar: pa.Scalar) -> TypeMismatchError:
     from skipstone.predicate.text import value_text
 
+    value = f"{value_text(scalar)} ({type_name(scalar.type)})"
     hint = literal_hint(storage_type(type), is_text(storage_type(scalar.type)))
     return TypeMismatchError(
-        f"{value_text(scalar)} ({scalar.type}) can't be compared with a column of type {type}",
+        f"{value} can't be compared with a column of type {type_name(type)}",
         hint=_epoch_hint(type, scalar) or hint,
     )
 

@@ -56,6 +56,7 @@ from skipstone.core.ir.nodes import (
     Value,
 )
 from skipstone.core.ir.transforms import DAY, UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
@@ -266,7 +267,7 @@ def _readings(type: pa.DataType, value: Value) -> list[pa.Scalar]:
 def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
     """Values for which ``column op value`` is TRUE."""
     if not is_ordered(type):
-        raise NotJudgeable(Reason.TYPES, f"type {type} has no order")
+        raise NotJudgeable(Reason.TYPES, f"type {type_name(type)} has no order")
     if key_space(type).kind is Kind.FLOAT and is_nan(value.scalar):
         nan, rest = Domain.only_nan(type), Domain.of_spans(type, all_keys(key_space(type)))
         return {"=": nan, "<=>": nan, ">=": nan, "<": rest, "<>": rest, "<=": rest | nan}.get(
@@ -338,7 +339,9 @@ def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
 def _pair(predicate: tree.Compare, left: ColumnRef, right: ColumnRef) -> Node:
     types = storage_type(left.out), storage_type(right.out)
     if not (is_ordered(left.out) and is_ordered(right.out) and _same_key_order(*types)):
-        raise NotJudgeable(Reason.TYPES, f"keys of {left.out} and {right.out} are not comparable")
+        raise NotJudgeable(
+            Reason.TYPES, f"keys of {type_name(left.out)} and {type_name(right.out)} are not comparable"
+        )
     return ColumnComparison(predicate.op, left, right, str(predicate))
 
 
@@ -370,7 +373,7 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
     if len(values) == 0:
         return ConstantNode(False)
     if not is_ordered(ref.out):
-        raise NotJudgeable(Reason.TYPES, f"type {ref.out} has no order")
+        raise NotJudgeable(Reason.TYPES, f"type {type_name(ref.out)} has no order")
     may, certain = _members(ref.out, drop_nulls(values), predicate.zone)
     if certain is may and values.null_count == 0:
         return null_for_null(ref, may, predicate)
@@ -503,7 +506,9 @@ def _(predicate: tree.IsNan, to: Lowering) -> Node:
     if is_text(type) and not predicate.lenient:
         raise NotJudgeable(Reason.CAST, "strings are cast to doubles")
     if not (predicate.lenient or _is_number(type) or pa.types.is_null(type)):
-        raise TypeMismatchError(f"isnan needs a number, not {type}", hint="pass a column of numbers")
+        raise TypeMismatchError(
+            f"isnan needs a number, not {type_name(type)}", hint="pass a column of numbers"
+        )
     if isinstance(operand, Value):
         return ConstantNode(is_nan(operand.scalar) if operand.scalar.is_valid else None)
     return null_for_null(operand, Domain.only_nan(operand.out), predicate)
@@ -597,7 +602,7 @@ def _string_leaf(
     """A prefix condition; if not ``exact``, the prefix is necessary but not sufficient."""
     type = storage_type(ref.out)
     if not (is_text(type) or is_binary(type)):
-        raise NotJudgeable(Reason.TYPES, f"{ref.out} is converted to string row by row")
+        raise NotJudgeable(Reason.TYPES, f"{type_name(ref.out)} is converted to string row by row")
     not_null = Domain.not_null(ref.out)
     matching_all = isinstance(predicate, tree.Match) and predicate.kind != "prefix"
     key = b"" if matching_all else string_key(type, start)

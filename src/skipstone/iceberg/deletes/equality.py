@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import binary_keys, numbers, plain, plain_type
 from skipstone.core.domain.keys import PRESENCE, Kind, is_binary, is_text, key_space
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.errors import SchemaError, UsageError
@@ -171,8 +172,9 @@ def _encode(
                 raise pa.ArrowInvalid("Iceberg does not promote one to the other")
             parts.append(_comparable(plain(column.combine_chunks()), type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            types = f"type {type_name(column.type)} with a column of type {type_name(type)}"
             raise SchemaError(
-                f"can't compare equality deletes of type {column.type} with a column of type {type}: {error}",
+                f"can't compare equality deletes of {types}: {error}",
                 path=path,
                 column=".".join(name),
                 hint="check whether the column's type was changed in a way that Iceberg does not allow",

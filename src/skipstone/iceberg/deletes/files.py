@@ -19,6 +19,7 @@ from pyroaring import BitMap64
 from skipstone.core.arrays import plain
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, FileError, SchemaError
@@ -221,7 +222,7 @@ def _whole(
     own = array.type
     if not (is_text(own) or is_binary(own) if is_text(type) else own in (pa.int32(), pa.int64())):
         raise SchemaError(
-            f"column of a position delete file is {own}, expected {type}",
+            f"column of a position delete file is {type_name(own)}, expected {type_name(type)}",
             path=metadata.path,
             unit=f"row group {group}",
             column=leaf.name,

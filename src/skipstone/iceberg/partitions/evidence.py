@@ -48,6 +48,7 @@ from skipstone.core.domain.spans import prefix_end
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, unbounded
 from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.ir.transforms import DAY, UNITS
+from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError
 
 Keys = Array | list[bytes | None]
@@ -90,7 +91,7 @@ def says_something(transform: Transform[Any, Any], type: pa.DataType) -> bool:
         return False
     if not rule[0](storage_type(type)):
         raise TypeMismatchError(
-            f"{transform} does not apply to {type}", hint="check the table's metadata for damage"
+            f"{transform} does not apply to {type_name(type)}", hint="check the table's metadata for damage"
         )
     return True
 

@@ -22,6 +22,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
 from skipstone.core.domain.keys import is_binary, is_text
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.catalogs import storage_options
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, partition_values
@@ -120,7 +121,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
         return whole.cast(field.type)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"can't convert {whole.type} to the table's type {field.type}: {error}",
+            f"can't convert {type_name(whole.type)} to the table's type {type_name(field.type)}: {error}",
             path=table,
             column=field.name,
             hint="fix the value, or cast the column before writing",

@@ -18,6 +18,7 @@ import pyarrow as pa
 from skipstone.core.evidence import Array, ColumnFacts, hull
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.plain import type_name
 from skipstone.errors import UsageError
 from skipstone.index.advise.advice import LayoutAdvice, layout_command
 from skipstone.index.advise.advisor import leaves, look_ups, mean
@@ -174,7 +175,7 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | str | None) -> list[Colu
     for ref in refs:
         if ref.path not in ordered:
             hint = "use columns or struct fields of numbers, strings or times"
-            raise UsageError(f"{ref.type} has no order", column=ref.name, hint=hint)
+            raise UsageError(f"{type_name(ref.type)} has no order", column=ref.name, hint=hint)
     return refs
 
 

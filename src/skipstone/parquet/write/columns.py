@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.core.arrays import plain
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError, UnknownColumnError, did_you_mean
 
 # Arrow has no kernels to take or filter views.
@@ -131,12 +132,12 @@ def _check(field: pa.Field) -> None:
     hint = "omit the column, or cast it to a type that Parquet supports"
     if _has_duration(field.type):
         # A duration would be read back as a number.
-        raise SchemaError(f"Parquet does not support {field.type}", column=field.name, hint=hint)
+        raise SchemaError(f"Parquet does not support {type_name(field.type)}", column=field.name, hint=hint)
     try:
         pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field]), store_schema=False).close()
     except (pa.ArrowException, ValueError) as error:
         raise SchemaError(
-            f"Parquet does not support {field.type}: {error}", column=field.name, hint=hint
+            f"Parquet does not support {type_name(field.type)}: {error}", column=field.name, hint=hint
         ) from error
 
 
@@ -165,5 +166,5 @@ def _as(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except pa.ArrowException as error:
-        problem = f"batch has type {array.type} instead of {field.type}: {error}"
+        problem = f"batch has type {type_name(array.type)} instead of {type_name(field.type)}: {error}"
         raise SchemaError(problem, column=field.name, hint="use the same types in all batches") from error

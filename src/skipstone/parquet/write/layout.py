@@ -9,6 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from skipstone.core.domain.keys import is_ordered, is_text, storage_type
+from skipstone.core.plain import type_name
 from skipstone.errors import UsageError, did_you_mean
 from skipstone.parquet.write.columns import find_type, leaves_of, stored_schema
 from skipstone.parquet.write.partition import PARTITION_HINT
@@ -107,7 +108,9 @@ class PageLayout:
         for name in self.partition_by:
             if len(schema.get_all_field_indices(name)) != 1 or not _names_folders(schema.field(name).type):
                 type = find_type(schema, name)
-                raise UsageError(f"{type} can't be a partition column", column=name, hint=PARTITION_HINT)
+                raise UsageError(
+                    f"{type_name(type)} can't be a partition column", column=name, hint=PARTITION_HINT
+                )
         if not set(schema.names) - set(self.partition_by):
             problem = "all columns are partition columns" if len(schema) else "schema has no columns"
             raise UsageError(problem, hint="include at least one other column")
@@ -117,12 +120,12 @@ class PageLayout:
             type = find_type(stored, name)
             if not is_ordered(type):
                 hint = "cluster by columns or struct fields of numbers, strings or times"
-                raise UsageError(f"{type} has no order", column=name, hint=hint)
+                raise UsageError(f"{type_name(type)} has no order", column=name, hint=hint)
         for name in self.blooms:
             type = find_type(stored, name)
             if pa.types.is_nested(type) or pa.types.is_boolean(storage_type(type)):
                 hint = "use other columns, or a field of a struct"
-                raise UsageError(f"bloom filters don't support {type}", column=name, hint=hint)
+                raise UsageError(f"bloom filters don't support {type_name(type)}", column=name, hint=hint)
 
     def stored_part(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns that are written to files: all except partition columns."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import binary_keys, numbers, plain, valid_rows
 from skipstone.core.domain.keys import Kind, is_ordered, key_space
 from skipstone.core.evidence import Array
+from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError, UsageError
 from skipstone.parquet.write.columns import find_column, find_type
 from skipstone.parquet.write.layout import PageLayout
@@ -194,7 +195,7 @@ class Ranks:
         """Choose boundaries that split a sample's values into parts of about the same size."""
         type = find_type(sample.schema, name)
         if not is_ordered(type):
-            raise UsageError(f"{type} has no order", column=name, hint="cluster by other columns")
+            raise UsageError(f"{type_name(type)} has no order", column=name, hint="cluster by other columns")
         array = _whole(find_column(sample, name))
         keys, valid = _sortable_keys(array)
         nulls = 0 if valid is None else int((~valid).sum())
@@ -238,7 +239,9 @@ class Ranks:
         try:
             return array.cast(self.type)
         except pa.ArrowException as error:
-            problem = f"sample has type {self.type}, but rows have {array.type}: {error}"
+            problem = (
+                f"sample has type {type_name(self.type)}, but rows have {type_name(array.type)}: {error}"
+            )
             raise SchemaError(problem, column=self.name, hint="sample the rows to write") from error
 
 

@@ -268,7 +268,7 @@ TYPE_NAMES: MappingProxyType[str, dict[pa.DataType, str]] = MappingProxyType(
 )
 
 
-def type_name(kind: pa.DataType, dialect: str) -> str | None:
+def sql_type(kind: pa.DataType, dialect: str) -> str | None:
     """Name of the Arrow type in ``dialect``, or None if the dialect has no such type."""
     if pa.types.is_decimal(kind):
         fits = kind.precision <= MAX_DECIMAL and 0 <= kind.scale <= kind.precision

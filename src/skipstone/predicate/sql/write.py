@@ -28,6 +28,7 @@ from typing import cast
 import pyarrow as pa
 from sqlglot import exp
 
+from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.types import (
@@ -37,7 +38,7 @@ from skipstone.predicate.sql.types import (
     UNIT_DIGITS,
     check_dialect,
     number,
-    type_name,
+    sql_type,
 )
 from skipstone.predicate.text import interval_text
 
@@ -88,9 +89,9 @@ class SqlWriter:
 
     def cast(self, node: exp.Expr, kind: pa.DataType, part: tree.Expr, *, lenient: bool = False) -> exp.Expr:
         """``CAST(node AS kind)``; raises an error that names ``part`` if the dialect has no such type."""
-        name = type_name(kind, self.dialect)
+        name = sql_type(kind, self.dialect)
         if name is None:
-            raise self.unsupported(part, f"no type for {kind}")
+            raise self.unsupported(part, f"no type for {type_name(kind)}")
         to = exp.DataType(this=exp.DType.USERDEFINED, kind=name)
         return exp.TryCast(this=node, to=to, safe=True) if lenient else exp.Cast(this=node, to=to)
 
@@ -104,7 +105,7 @@ def literal(node: tree.Literal, to: SqlWriter) -> exp.Expr:
     for test, build in _LITERALS:
         if test(kind):
             return build(node, scalar, to)
-    raise to.unsupported(node, f"no literal of type {kind}")
+    raise to.unsupported(node, f"no literal of type {type_name(kind)}")
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:
@@ -126,7 +127,7 @@ def _boolean(_node: tree.Literal, scalar: pa.Scalar, _to: SqlWriter) -> exp.Expr
 
 def _integer(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     text = raw_number(str(scalar.as_py()))
-    typed = scalar.type != pa.int64() and type_name(scalar.type, to.dialect)
+    typed = scalar.type != pa.int64() and sql_type(scalar.type, to.dialect)
     return to.cast(text, scalar.type, node) if typed else text
 
 
@@ -179,7 +180,7 @@ def _timestamp(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr
     seconds, fraction = divmod(scalar.value, scale)
     nanos = fraction * (10**9 // scale)
     finest = "ns" if nanos % 1000 else "us"
-    if type_name(pa.timestamp("us"), to.dialect) is None and nanos % 10**6 == 0:
+    if sql_type(pa.timestamp("us"), to.dialect) is None and nanos % 10**6 == 0:
         finest = "ms"
     try:
         day = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from skipstone.errors import UsageError
 from skipstone.report import PublicNames
+from skipstone.report.units import plural
 from skipstone.table.keys import last_of_each
 from skipstone.table.tail.evolve import adapt, check_key, key_columns
 from skipstone.table.tail.flush import Flusher
@@ -412,7 +413,7 @@ class TailWriter(PublicNames):
         self.close(flush=kind is None)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self._log.last} frames"
+        state = "closed" if self._closed else plural(self._log.last, "frame")
         return f"TailWriter({self._table.name!r}, {state})"
 
 

@@ -50,12 +50,12 @@ SCHEMA = pa.schema(
         ("ms > 1 / 0", "ms > (1 / 0)"),
         (
             "date_format(ts, 'yyyy-MM') = '2024-02'",
-            "cast(ts as date32[day]) BETWEEN '2024-02-01' AND '2024-02-29'",
+            "cast(ts as date) BETWEEN '2024-02-01' AND '2024-02-29'",
         ),
-        ("date_format(d, 'yyyy') = '2024'", "cast(d as date32[day]) BETWEEN '2024-01-01' AND '2024-12-31'"),
+        ("date_format(d, 'yyyy') = '2024'", "cast(d as date) BETWEEN '2024-01-01' AND '2024-12-31'"),
         (
             "date_format(d, 'yyyyMMdd') = date_format(current_date, 'yyyyMMdd')",
-            "cast(d as date32[day]) BETWEEN '2026-03-31' AND '2026-03-31'",
+            "cast(d as date) BETWEEN '2026-03-31' AND '2026-03-31'",
         ),
         ("date_format(ts, 'yyyy-MM') = '2024-2'", "date_format(ts, 'yyyy-MM') = '2024-2'"),
         ("date_format(ts, 'yyyy-MM') > '2024-02'", "date_format(ts, 'yyyy-MM') > '2024-02'"),
