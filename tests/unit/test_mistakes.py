@@ -237,7 +237,7 @@ CONDITIONS: list[tuple[str, type[Exception], str, str]] = [
     (
         "ts > 1767225600000",
         sk.TypeMismatchError,
-        "column ts: 1767225600000 (int64) can't be compared with a column of type timestamp[us, tz=UTC]",
+        "column ts: 1767225600000 (int64) can't be compared with a column of type timestamp[us, UTC]",
         "for a time since 1970 write timestamp_millis(1767225600000)",
     ),
     ("USER_ID = 1", sk.UnknownColumnError, f"column USER_ID: {UNKNOWN}", "did you mean user_id?"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.plain import type_name
 from skipstone.errors import FileError, ReadError, SchemaError
 
 STDIN = Path("-")
@@ -81,7 +82,7 @@ def _parquet(data: bytes, path: Path, column: str | None) -> Any:
         raise _unusable(path, f"Parquet file can't be read: {error}") from None
     if not pa.types.is_integer(ids.type):
         raise SchemaError(
-            f"ids have type {ids.type}", path=str(path), column=name, hint="use an integer column"
+            f"ids have type {type_name(ids.type)}", path=str(path), column=name, hint="use an integer column"
         )
     return ids.to_numpy()
 

@@ -30,6 +30,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
+from skipstone.core.plain import type_name
 from skipstone.errors import (
     ConflictError,
     SchemaError,
@@ -39,7 +40,7 @@ from skipstone.errors import (
     did_you_mean,
 )
 from skipstone.iceberg.catalogs import catalog_errors, reason, table_name
-from skipstone.iceberg.schema import walk_fields
+from skipstone.iceberg.schema import arrow_type, walk_fields
 
 _PLAIN = {
     "identity": IdentityTransform,
@@ -114,7 +115,9 @@ def keyed_schema(schema: Schema, key: Sequence[str]) -> Schema:
         type = schema.find_type(column)
         if not isinstance(type, PrimitiveType) or isinstance(type, FloatType | DoubleType):
             hint = "use integers, strings, dates, times, decimals, UUIDs, booleans or binary"
-            raise TypeMismatchError(f"type {type} can't be a key", column=column, hint=hint)
+            raise TypeMismatchError(
+                f"type {type_name(arrow_type(type))} can't be a key", column=column, hint=hint
+            )
     fields = [one.model_copy(update={"required": one.required or one.name in key}) for one in schema.fields]
     ids = [schema.find_field(column).field_id for column in key]
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=ids)
@@ -254,7 +257,7 @@ def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
     type = source.field.field_type
     if not type.is_primitive or not transform.can_transform(type):
         raise TypeMismatchError(
-            f"{_kind(transform)} does not apply to type {type}",
+            f"{_kind(transform)} does not apply to type {type_name(arrow_type(type))}",
             column=column,
             hint="use a transform that fits the type, or another column",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import code
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
@@ -181,3 +182,20 @@ def test_what_is_printed_of_a_lake_and_its_parts(shown: dict[str, Any]) -> None:
     assert "│  2 rows" in str(shown["Scan"]).splitlines()
     assert "db.t" in str(shown["Catalog"]).splitlines()[1]
     assert repr(shown["Catalog"]).endswith("/warehouse', 1 table)")
+
+
+RAW_TYPE = re.compile(r"\{(?:\w+\.)*type\}")
+PARQUET = {"pageindex.py", "schema.py", "metadata.py", "dictionary.py"}
+"""Physical types and kinds of pages, by their numbers in the format."""
+
+
+def test_messages_name_types_as_listings_do() -> None:
+    package = Path(sk.__file__).parent
+    raw = [
+        f"{path.name}: {line.strip()}"
+        for path in package.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if RAW_TYPE.search(line) and not (path.parent.name == "parquet" and path.name in PARQUET)
+    ]
+    # A digest, and types of Polars and DuckDB beside each other.
+    assert {line.partition(":")[0] for line in raw} <= {"build.py", "routes.py"}, raw

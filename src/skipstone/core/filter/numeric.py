@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import Array, bools, numbers
 from skipstone.core.filter.arithmetic import as_type, common_type, doubles, is_number, spark_type
 from skipstone.core.filter.conditions import Arguments, RowError, Series, apply
+from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 
 _DIGITS = 38
@@ -77,7 +78,7 @@ def _round_integers(array: pa.Array, zeros: int, even: bool) -> pa.Array:
     limit = np.iinfo(array.type.to_pandas_dtype())
     beyond = (step > 0) & (down > limit.max - unit) | (step < 0) & (down < limit.min + unit)
     if (beyond & valid).any():
-        raise RowError(f"rounding overflows {array.type}")
+        raise RowError(f"rounding overflows {type_name(array.type)}")
     return pa.array(down + np.where(beyond, 0, step), mask=~valid).cast(array.type)
 
 
