@@ -212,7 +212,7 @@ Progress: TypeAlias = "Callable[[int, int], None]"
 """Called with the number of finished tasks and the number of all tasks."""
 
 IngestProgress: TypeAlias = "Callable[[str, int, int], None]"
-"""Called with the name of the phase, the number of its finished tasks and the number of all its tasks."""
+"""Called with the name of the phase, and the number of its finished and of all rows, tasks or files."""
 
 ClusterOrder: TypeAlias = Literal["sort", "zorder", "hilbert"]
 """The order of rows in files."""

@@ -303,7 +303,7 @@ def compact(
         options, where = planning.arguments(), condition.predicate()
         saved = None if plans.plan is None else read_plan(plans.plan)
         opened = source.open_table(table)
-        phases = {"rewriting": "group", "indexing": "file"}
+        phases = {"rewriting": "row", "committing": "group", "indexing": "file"}
         with steps("planning", phases) as bar:
             plan = plans.of(opened, where, options) if saved is None else saved
             if not plans.dry_run:

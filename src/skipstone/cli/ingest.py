@@ -243,7 +243,8 @@ def ingest(
         on_spark = choice.engine == "spark"
         how |= {"engine": "spark" if spark.chosen else str(engine), "threads": threads}
         phase = "starting Spark" if on_spark else "counting and sampling"
-        with steps(phase, {"writing": "task", "indexing": "file"}) as bar:
+        parts = {"writing": "task" if on_spark else "row", "indexing": "file"}
+        with steps(phase, parts) as bar:
             if bar is not None:
                 how |= {"progress": bar.update, "on_batch": partial(bar.batch, phase="counting and sampling")}
             if on_spark and new.new:

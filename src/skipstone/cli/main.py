@@ -61,6 +61,9 @@ class _Commands(TyperGroup):
         args = [*getattr(ctx, "_protected_args", ()), *ctx.args]
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # While modules are loaded; Typer's own code would be 1.
+            raise typer.Exit(int(output.Exit.INTERRUPTED)) from None
         except _UsageError as error:
             from skipstone.cli.mistakes import explain
 

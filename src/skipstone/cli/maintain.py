@@ -71,14 +71,15 @@ def maintain(
         queries = queries or None
         opened = source.open_table(table)
         if not apply:
-            proposal = opened.maintenance(queries, sample=sample)
+            with steps("examining"):
+                proposal = opened.maintenance(queries, sample=sample)
             named = [part for one in where or () for part in ("--where", one)]
             named += [] if log is None else ["--log", str(log)]
             arguments = (table, *source.arguments())
             show(replace(proposal, arguments=arguments, options=tuple(named)), format)
             return
         chosen: Any = named_columns(only, "--only")
-        with steps("examining", {"rewriting": "group", "indexing": "file"}) as bar:
+        with steps("examining", {"rewriting": "row", "committing": "group", "indexing": "file"}) as bar:
             progress = None if bar is None else bar.update
             report = opened.maintain(only=chosen, queries=queries, sample=sample, progress=progress, **work)
         show(report, format)

@@ -85,7 +85,9 @@ def guarded() -> Iterator[None]:
     except SkipstoneError as error:
         typer.echo(error_line(error), err=True)
         raise typer.Exit(int(exit_code(error))) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if error.args:
+            typer.echo(f"interrupted: {error}", err=True)
         raise typer.Exit(int(Exit.INTERRUPTED)) from None
 
 

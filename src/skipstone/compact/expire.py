@@ -34,6 +34,7 @@ from skipstone.compact.removal import (
     moment,
     subtract,
 )
+from skipstone.engine.stopping import JobStop, stoppable
 from skipstone.errors import FileError, UsageError, WriteError
 from skipstone.iceberg.metadata import ancestors
 from skipstone.iceberg.writing.target import check_version
@@ -240,7 +241,17 @@ def expire(
     files = plan.unreferenced(before, frozenset(gone))
     if dry_run or not (gone or refs):
         return plan.report(refs, files, DeletedFiles(), dry_run=dry_run)
+    with stoppable() as stop:
+        return _remove(table, rule, plan, stop)
+
+
+def _remove(table: Table, rule: ExpiryRule, plan: _Garbage, stop: JobStop) -> ExpireReport:
+    """Remove snapshots from the metadata, then delete the files that only they needed."""
+    before = plan.table
     metadata, removed = remove_snapshots(table.table, table.name, rule)
+    stop.outcome = (
+        "snapshots have expired, but not all of their files were deleted; remove_orphans does it later"
+    )
     table.refresh()
     after = table.pinned
     names = tuple(sorted(metadata.refs.keys() - after.metadata.refs.keys()))
@@ -253,7 +264,9 @@ def expire(
         hint = "remove_orphans deletes them later"
         raise WriteError(problem, path=error.path or table.name, hint=hint) from error
     paths = _in_order(files.filter(pa.array(plan.directories.inside(files))))
-    return plan.report(names, files, plan.directories.delete(paths), dry_run=False)
+    report = plan.report(names, files, plan.directories.delete(paths), dry_run=False)
+    stop.outcome = "snapshots have expired, and their files were deleted"
+    return report
 
 
 def _in_order(files: pa.Table) -> list[str]:

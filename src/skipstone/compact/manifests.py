@@ -28,6 +28,8 @@ from pyiceberg.typedef import Record
 from skipstone.compact.removal import check_current
 from skipstone.compact.run import check_writable
 from skipstone.core.evidence import Array
+from skipstone.engine.jobs import check_stop
+from skipstone.engine.stopping import stoppable
 from skipstone.errors import SkipstoneError, UsageError, WriteError
 from skipstone.iceberg.inventory import Inventory
 from skipstone.iceberg.manifests.entries import Entries
@@ -156,9 +158,11 @@ def rewrite_manifests(
         most=target,
         rewrites=[_Rewrite(group) for group in groups],
     )
-    number = publish(work, lambda: None, work.settle)
-    table.refresh()
-    return work.report(number, before, plan.unsupported, _store_entries(table))
+    with stoppable() as stop:
+        number = publish(work, check_stop, work.settle)
+        stop.outcome = f"manifests were rewritten by snapshot {number}"
+        table.refresh()
+        return work.report(number, before, plan.unsupported, _store_entries(table))
 
 
 def _target_size(table: Table, own: int | None) -> int:

@@ -32,6 +32,7 @@ from skipstone.compact.removal import (
 )
 from skipstone.core.evidence import Array
 from skipstone.engine.jobs import gather
+from skipstone.engine.stopping import stoppable
 from skipstone.errors import MissingFileError, UsageError
 from skipstone.iceberg.catalogs import METADATA_FILES, all_namespaces, reason
 from skipstone.iceberg.metadata import tolerant
@@ -149,7 +150,10 @@ def remove_orphans(
             raise unchecked_error(table.name, unchecked)
     doomed = unreferenced[~theirs].tolist()
     paths = [listing.paths[at] for at in doomed]
-    deleted = DeletedFiles() if dry_run else listing.directories.delete(paths)
+    deleted = DeletedFiles()
+    if not dry_run:
+        with stoppable("some of the orphans may have been deleted; nothing else was changed"):
+            deleted = listing.directories.delete(paths)
     return OrphansReport(
         table=table.name,
         dry_run=dry_run,

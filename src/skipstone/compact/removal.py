@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import StaticTable
 
 from skipstone.core.evidence import Array
+from skipstone.engine.jobs import check_stop
 from skipstone.errors import FileError, ReadError, UsageError
 from skipstone.store.absolute import local_name, plain_spelling, store_at
 from skipstone.store.local import LocalStore
@@ -223,6 +224,7 @@ class TableDirectories:
         """Delete files below the directories, in order; an error does not stop the others."""
         done, failures = 0, []
         for start in range(0, len(paths), _BATCH):
+            check_stop()
             by_store: dict[str, tuple[Store, list[str]]] = {}
             for path in paths[start : start + _BATCH]:
                 located = self.locate(path)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from skipstone.compact.checksums import ROWS, Checksums
 from skipstone.compact.plan import FileGroup
 from skipstone.core.evidence import Array
-from skipstone.engine.jobs import Engine, LocalEngine, gather
+from skipstone.engine.jobs import Engine, LocalEngine, checked, gather
 from skipstone.errors import CorruptFileError, JobError, SchemaError, SkipstoneError, scrub
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import WrittenFile, write_files
@@ -44,6 +44,7 @@ _FILES_PER_SLICE: Final = 4
 # Estimated share of the target size above which a slice of one file is certainly not too small.
 _FULL: Final = 0.9
 _TOKEN: Final = 4
+_READ: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class SliceWriter:
     checked: bool
     retried: bool
     """Whether the engine repeats tasks that raise an error."""
+    on_rows: Callable[[float], None] | None = None
+    """Called with rows that were rewritten; None where tasks run in other processes."""
 
     def __call__(self, part: GroupSlice) -> SliceResult:
         """Rewrite a slice; an error is returned, because other groups go on."""
@@ -115,9 +118,11 @@ class SliceWriter:
             return SliceResult(part.group, problem=problem)
 
     def _rewrite(self, part: GroupSlice) -> SliceResult:
-        read = RowCounter(Checksums() if self.checked else None)
-        batches = read.counted(execute(self._plan_of(part)).to_batches())
         target = self.targets[part.target]
+        # Rows to be ordered are read before any is written, which takes as long.
+        share = _READ if is_ordered(self.layout, target) else 1.0
+        read = RowCounter(Checksums() if self.checked else None, self.on_rows, share)
+        batches = read.counted(execute(self._plan_of(part)).to_batches())
         # Unique to this attempt, because Spark can run two of one task.
         job = f"{self.job}{secrets.token_hex(_TOKEN)}"
         if is_ordered(self.layout, target):
@@ -158,7 +163,8 @@ class SliceWriter:
             survey = rows.survey(self.layout)
             if not survey.rows:
                 return []
-            return rows.write(survey, file_output(survey, self.layout, target, job), lambda *_: None)
+            written = _Increments(self.on_rows, 1.0 - _READ)
+            return rows.write(survey, file_output(survey, self.layout, target, job), written)
 
 
 def file_output(survey: RowSurvey, layout: PageLayout, target: Target, job: str) -> FileOutput:
@@ -177,15 +183,34 @@ class RowCounter:
     """Counts rows that pass, and adds up their checksums."""
 
     checksums: Checksums | None
+    on_rows: Callable[[float], None] | None = None
+    share: float = 1.0
+    """How much of the work on a row is done once it is read."""
     rows: int = 0
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches."""
-        for batch in batches:
+        for batch in checked(batches):
             self.rows += batch.num_rows
             if self.checksums is not None:
                 self.checksums.add(batch)
             yield batch
+            if self.on_rows is not None:
+                self.on_rows(batch.num_rows * self.share)
+
+
+@dataclass(slots=True)
+class _Increments:
+    """Reports a growing number of rows by what each call adds."""
+
+    on_rows: Callable[[float], None] | None
+    share: float = 1.0
+    last: float = 0.0
+
+    def __call__(self, done: float, _total: float = 0.0) -> None:
+        if self.on_rows is not None and done > self.last:
+            self.on_rows((done - self.last) * self.share)
+            self.last = done
 
 
 # -- all groups of a plan ----------------------------------------------------------------------
@@ -203,6 +228,8 @@ class GroupRewriter:
     layout: PageLayout
     job: str
     engine: Engine
+    on_rows: Callable[[float], None]
+    """Called with rows that were rewritten, from any thread."""
     checked: bool = False
     memory: int | None = None
     target_bytes: int = field(init=False)
@@ -213,21 +240,19 @@ class GroupRewriter:
         self._tasks = {task.entry.key: task for task in self.plan.tasks}
         self._sample = sample_rows(self.plan, self.targets[0]) if self.groups else None
 
-    def run(self, groups: Sequence[int], on_done: Callable[[int], None]) -> list[GroupResult]:
-        """Rewrite some groups, and call ``on_done`` with the number of finished ones."""
+    def run(self, groups: Sequence[int]) -> list[GroupResult]:
+        """Rewrite some groups."""
         shuffled = [number for number in groups if self._shuffles(number)]
         others = [number for number in groups if number not in shuffled]
-        results = {result.group.id: result for result in self._map(others, on_done)}
-        for done, number in enumerate(shuffled, 1):
+        results = {result.group.id: result for result in self._map(others)}
+        for number in shuffled:
             results[self.groups[number].id] = self._shuffle(number)
-            on_done(len(others) + done)
         return [results[self.groups[number].id] for number in groups]
 
     # -- tasks ---------------------------------------------------------------------------------
 
-    def _map(self, groups: Sequence[int], on_done: Callable[[int], None]) -> list[GroupResult]:
+    def _map(self, groups: Sequence[int]) -> list[GroupResult]:
         parts = [part for number in groups for part in self._slices(number)]
-        ends = np.cumsum([len(self._slices(number)) for number in groups])
         local = self.engine.name == "local"
         together = max(min(self.engine.parallelism, len(parts)), 1)
         writer = SliceWriter(
@@ -241,8 +266,11 @@ class GroupRewriter:
             threads=self.engine.parallelism // together if local else 1,
             checked=self.checked,
             retried=self.engine.name == "spark",
+            on_rows=self.on_rows if local else None,
         )
-        finished = lambda done: on_done(int(np.searchsorted(ends, done, side="right")))  # noqa: E731
+        rows = np.cumsum([part.rows for part in parts])
+        tell = _Increments(self.on_rows)
+        finished = None if local else lambda done: tell(float(rows[done - 1])) if done else None
         by_group: dict[int, list[SliceResult]] = {number: [] for number in groups}
         for result in self.engine.map(writer, parts, on_done=finished):
             by_group[result.group].append(result)
@@ -309,7 +337,8 @@ class GroupRewriter:
             survey = RowSurvey.of(plan.rows, sample, self.layout)
             rows = SparkRows(to_spark(plan, engine.session, "slices"))
             output = file_output(survey, self.layout, target, f"{self.job}{secrets.token_hex(_TOKEN)}")
-            files = rows.write(survey, output, lambda *_: None)
+            tell = _Increments(self.on_rows)
+            files = rows.write(survey, output, lambda done, total: tell(plan.rows * done / max(total, 1)))
             # Spark's tasks count what they read; only equality deletes make the number smaller.
             read = sum(file.rows for file in files) if any(task.deleted for task in tasks) else plan.rows
             return self._result(number, [SliceResult(number, tuple(files), read)])

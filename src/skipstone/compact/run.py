@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -24,7 +24,8 @@ from skipstone.compact.options import CompactionOptions
 from skipstone.compact.plan import CompactionPlan, CompactionPlanner, FileGroup, check_options, sort_order
 from skipstone.compact.rewrite import GroupResult, GroupRewriter
 from skipstone.core.evidence import Array
-from skipstone.engine.jobs import Engine, EngineUse, choose_engine
+from skipstone.engine.jobs import Engine, EngineUse, check_stop, choose_engine
+from skipstone.engine.stopping import JobStop, stoppable
 from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _ROUNDS: Final = 4
 """Times that groups in conflict with other writers are planned and rewritten."""
 REWRITING: Final = "rewriting"
+COMMITTING: Final = "committing"
 INDEXING: Final = "indexing"
 _EQUALITY: Final = 2
 
@@ -216,8 +218,8 @@ def compact(
         _check_live(table, plan)
         check_committable(table.table, table.name)
     choice = choose_engine(engine, master, remote, conf, threads).for_input(plan.bytes_to_read)
-    with choice.open() as running:
-        work = _Compaction(current_table(table), plan, running, checksums, memory, summary, progress)
+    with choice.open() as running, stoppable("nothing was committed") as stop:
+        work = _Compaction(current_table(table), plan, running, checksums, memory, summary, progress, stop)
         report = work.run()
     use = EngineUse(running.name, choice.reason).compared(bytes=plan.bytes_to_read)
     with suppress(SkipstoneError):
@@ -260,6 +262,7 @@ class _Compaction:
     memory: int | None
     properties: Mapping[str, str]
     progress: IngestProgress | None
+    stop: JobStop
     job: str = field(default_factory=lambda: secrets.token_hex(8))
     snapshots: list[int] = field(default_factory=list)
     committed: list[GroupResult] = field(default_factory=list)
@@ -310,23 +313,26 @@ class _Compaction:
         if options.partial_progress_enabled:
             each = -(-each // options.partial_progress_max_commits)
         done = 0
+        rows = _RowProgress(work.rewriter.plan.rows, self.progress)
+        work.rewriter.on_rows = rows.add
         for numbers in _portions(range(len(plan.groups)), each):
             results: list[GroupResult] = []
             start = time.perf_counter()
             # At most so many groups are rewritten at the same time.
             wave = max(options.max_concurrent_file_group_rewrites, 1)
             for some in _portions(numbers, wave if self.engine.parallelism > wave else len(numbers)):
-                results += work.rewrite(some, partial(self._tell, done, len(plan.groups)))
+                results += work.rewrite(some)
                 done += len(some)
+            if done == len(plan.groups):
+                rows.end()
             self.spent["rewrite"] += time.perf_counter() - start
+            check_stop()
+            if self.progress is not None:
+                self.progress(COMMITTING, done - len(results), len(plan.groups))
             start = time.perf_counter()
             conflicts += work.commit(self._succeeded(results, work))
             self.spent["commit"] += time.perf_counter() - start
         return conflicts
-
-    def _tell(self, before: int, total: int, done: int) -> None:
-        if self.progress is not None:
-            self.progress(REWRITING, before + done, total)
 
     def _succeeded(self, results: Sequence[GroupResult], work: _Round) -> list[GroupResult]:
         """Groups without an error; without partial progress the first error ends the compaction."""
@@ -379,6 +385,30 @@ class _Compaction:
         )
 
 
+class _RowProgress:
+    """Reports the rows that were rewritten, of all live rows of a plan."""
+
+    def __init__(self, total: int, progress: IngestProgress | None) -> None:
+        self._total, self._progress = total, progress
+        self._lock = threading.Lock()
+        self._done, self._told = 0.0, -1
+        self.add(0)
+
+    def add(self, rows: float) -> None:
+        """Add rows; called from any thread."""
+        if self._progress is None:
+            return
+        with self._lock:
+            self._done = min(self._done + rows, self._total)
+            if int(self._done) > self._told:
+                self._told = int(self._done)
+                self._progress(REWRITING, self._told, self._total)
+
+    def end(self) -> None:
+        """Report all rows, of which equality deletes can have removed some."""
+        self.add(self._total)
+
+
 def _portions(numbers: Sequence[int], each: int) -> Iterator[Sequence[int]]:
     return (numbers[start : start + each] for start in range(0, len(numbers), each))
 
@@ -418,6 +448,7 @@ class _Round:
             layout,
             job.job,
             job.engine,
+            lambda _: None,
             checked=job.checksums,
             memory=job.memory,
         )
@@ -430,10 +461,10 @@ class _Round:
         assert moved is not None
         return moved
 
-    def rewrite(self, numbers: Sequence[int], on_done: Callable[[int], None]) -> list[GroupResult]:
+    def rewrite(self, numbers: Sequence[int]) -> list[GroupResult]:
         """Rewrite some groups; a job that fails as a whole fails each of them."""
         try:
-            return self.rewriter.run(numbers, on_done)
+            return self.rewriter.run(numbers)
         except JobError as error:
             return [GroupResult(self.plan.groups[number], (), 0, error) for number in numbers]
 
@@ -470,9 +501,11 @@ class _Round:
                 self.discard(left)
                 self._fail(left, error)
                 break
-            except SkipstoneError as error:
+            except BaseException as error:
                 # The snapshot may exist.
                 self.job.uncertain |= {file.path for result in left for file in result.files}
+                if not isinstance(error, SkipstoneError):
+                    raise
                 self._fail(left, error)
                 break
             self.job.committed += left
@@ -509,6 +542,8 @@ class _Round:
         number = publish(work, check.validate, keep=True)
         assert number is not None
         self.job.snapshots.append(number)
+        numbers = ", ".join(map(str, self.job.snapshots))
+        self.job.stop.outcome = f"groups were committed as snapshots {numbers}; all others are as before"
         self.job.dropped_deletes += len(check.dropped)
 
 

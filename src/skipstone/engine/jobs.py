@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, closing, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from skipstone.errors import UsageError, did_you_mean
@@ -26,6 +28,7 @@ R = TypeVar("R")
 ENGINES: Final = ("auto", "spark", "local")
 VARIABLE: Final = "SKIPSTONE_ENGINE"
 """The environment variable that decides for jobs whose engine is ``"auto"``."""
+_MOMENT: Final = 0.2
 _HINT: Final = 'use "auto", "spark", "local" or a Spark session'
 
 EngineOptions: TypeAlias = tuple[str | None, str | None, Mapping[str, str] | None, int | None]
@@ -97,17 +100,30 @@ class LocalEngine:
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
-        """Call ``work`` on each task; after an error no task starts, and running ones are awaited."""
+        """Call ``work`` on each task; after an error or Ctrl-C no task starts, and running ones are awaited.
+
+        They end when they next look whether to stop.
+        """
         threads = min(self.parallelism, len(tasks))
         if threads == 0:
             return []
+        stop = Stop(STOP.get())
+        run = carried(work, stop)
+        ended: SimpleQueue[Future[R]] = SimpleQueue()
         with ThreadPoolExecutor(threads, thread_name_prefix="skipstone-job") as pool:
-            futures = [pool.submit(work, task) for task in tasks]
+            futures: list[Future[R]] = []
             try:
-                for done, future in enumerate(as_completed(futures), 1):
-                    future.result()
+                for task in tasks:
+                    futures.append(pool.submit(run, task))
+                    futures[-1].add_done_callback(ended.put)
+                for done in range(1, len(tasks) + 1):
+                    _next(ended).result()
+                    check_stop()
                     if on_done is not None:
                         on_done(done)
+            except BaseException:
+                stop.requested = True
+                raise
             finally:
                 for future in futures:
                     future.cancel()
@@ -115,6 +131,13 @@ class LocalEngine:
 
     def close(self) -> None:
         """Do nothing: threads end with each call."""
+
+
+def _next(ended: SimpleQueue[Future[R]]) -> Future[R]:
+    """Wait for a task to end; a signal that arrives just before the wait is seen after a moment."""
+    while True:
+        with suppress(Empty):
+            return ended.get(timeout=_MOMENT)
 
 
 def check_engine(
@@ -296,6 +319,66 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+# -- stopping ----------------------------------------------------------------------------------
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, raised where a job can stop; the message says what is known of its outcome."""
+
+
+class Stop:
+    """Whether tasks should end: those of a job, or those of one call within it."""
+
+    __slots__ = ("_above", "requested")
+
+    def __init__(self, above: Stop | None = None) -> None:
+        self.requested = False
+        self._above = above
+
+    @property
+    def is_set(self) -> bool:
+        """Whether this or the job that it is part of should end."""
+        return self.requested or (self._above is not None and self._above.is_set)
+
+
+STOP: ContextVar[Stop | None] = ContextVar("stop", default=None)
+"""The stop of this thread's job; None outside a job."""
+
+
+def check_stop() -> None:
+    """Raise if this thread's job should end."""
+    stop = STOP.get()
+    if stop is not None and stop.is_set:
+        raise Interrupted
+
+
+def checked(items: Iterable[T]) -> Iterator[T]:
+    """Yield items while the job goes on."""
+    for item in items:
+        check_stop()
+        yield item
+    check_stop()
+
+
+def carried(work: Callable[[T], R], stop: Stop | None = None) -> Callable[[T], R]:
+    """A function for other threads that belongs to this thread's job, or to a part of it."""
+    own = stop or STOP.get()
+    if own is None:
+        return work
+
+    def run(item: T) -> R:
+        token = STOP.set(own)
+        try:
+            check_stop()
+            return work(item)
+        finally:
+            STOP.reset(token)
+
+    return run
+
+
+# -- threads -----------------------------------------------------------------------------------
+
 # Enough to keep every thread busy while one result is being consumed.
 _AHEAD = 2
 
@@ -324,6 +407,7 @@ def stream(
         yield from map(work, first)
         return
     queue = chain(first, queue)
+    work = carried(work)
     waiting: deque[tuple[Future[R], int]] = deque()
     held: list[T] = []
     load = 0
@@ -351,6 +435,7 @@ def gather(work: Callable[[T], R], items: Sequence[T], *, threads: int) -> list[
     """Call ``work`` on items in parallel and return all results; the first error is raised."""
     if threads <= 1 or len(items) <= 1:
         return [work(item) for item in items]
+    work = carried(work)
     with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="skipstone") as pool:
         waiting = deque((pool.submit(work, item), 0) for item in items)
         try:

@@ -8,11 +8,13 @@ import os
 import pickle
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from skipstone.engine.jobs import STOP, check_stop
 from skipstone.engine.session import (
     is_connect,
     memory_hint,
@@ -22,6 +24,7 @@ from skipstone.engine.session import (
     running_session,
     spark_session,
 )
+from skipstone.engine.stopping import JobStop
 from skipstone.errors import JobError, SkipstoneError
 from skipstone.store.options import dump_with_credentials
 
@@ -35,6 +38,8 @@ R = TypeVar("R")
 
 # Seconds between progress updates.
 _POLL = 0.2
+# Seconds to wait for tasks of cancelled jobs: Spark kills a Python worker after two.
+_SETTLE = 10.0
 
 
 class SparkEngine:
@@ -125,6 +130,9 @@ class _Watch(Protocol):
     def cancel(self) -> None:
         """Cancel running jobs."""
 
+    def settle(self) -> None:
+        """Wait a while for tasks of cancelled jobs, which could still make files."""
+
 
 class _ClassicWatch:
     """Watches the jobs of one group."""
@@ -138,15 +146,28 @@ class _ClassicWatch:
         self._context.setJobGroup(self._group, "skipstone")
         yield
 
-    def progress(self) -> tuple[int, int]:
+    def _stages(self) -> list[Any]:
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
         numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
-        stages = [stage for number in numbers if (stage := tracker.getStageInfo(number)) is not None]
+        return [stage for number in numbers if (stage := tracker.getStageInfo(number)) is not None]
+
+    def progress(self) -> tuple[int, int]:
+        stages = self._stages()
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
 
     def cancel(self) -> None:
         self._context.cancelJobGroup(self._group)
+
+    def settle(self) -> None:
+        until = time.monotonic() + _SETTLE
+        with suppress(Exception):
+            while self._running() and time.monotonic() < until:
+                time.sleep(_POLL)
+
+    def _running(self) -> int:
+        """Number of running tasks."""
+        return sum(stage.numActiveTasks for stage in self._stages())
 
 
 class _ConnectWatch:
@@ -174,6 +195,9 @@ class _ConnectWatch:
 
     def cancel(self) -> None:
         self._session.interruptTag(self._tag)
+
+    def settle(self) -> None:
+        """Return at once: the server does not say which tasks run."""
 
     def _on_progress(self, stages: Iterable[Any] | None, **_: object) -> None:
         # A session calls all handlers for all of its jobs, each in the thread that waits for the job.
@@ -205,6 +229,9 @@ def _follow(session: Any, run: Callable[[], R], on_progress: Callable[[int, int]
     """Run and report progress; an error in ``on_progress`` or an interrupt cancels the jobs."""
     watch = _watch(session)
     last = (0, 0)
+    stop = STOP.get()
+    if isinstance(stop, JobStop):
+        stop.install()
 
     def work() -> R:
         _quiet_errors()
@@ -215,14 +242,19 @@ def _follow(session: Any, run: Callable[[], R], on_progress: Callable[[int, int]
         outcome = pool.submit(work)
         try:
             while wait([outcome], _POLL).not_done:
+                check_stop()
                 # A session that is being stopped has no progress; the job reports its own error.
                 with suppress(Exception):
                     now = watch.progress() if on_progress is not None else last
                 if on_progress is not None and now != last:
                     on_progress(*(last := now))
+            check_stop()
         except BaseException:
-            with suppress(Exception):
-                watch.cancel()
+            # Again and again, because the thread can be between two jobs.
+            while wait([outcome], _POLL).not_done:
+                with suppress(Exception):
+                    watch.cancel()
+            watch.settle()
             raise
     return outcome
 

@@ -15,7 +15,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from skipstone.core.evidence import Array
-from skipstone.engine.jobs import EngineChoice, EngineUse
+from skipstone.engine.jobs import EngineChoice, EngineUse, check_stop
 from skipstone.errors import ChangedFileError, FileError, MissingFileError, ReadError, SchemaError
 from skipstone.index.container import BadIndex, Container, MemoryFile
 from skipstone.index.draft import Draft
@@ -94,6 +94,7 @@ def index_group(group: Group) -> GroupResult:
     waiting = list(group.entries)
     together = 1
     while waiting:
+        check_stop()
         entries, waiting = waiting[:together], waiting[together:]
         try:
             drafts.append(record_files(files, entries, group.spec))

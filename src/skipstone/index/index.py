@@ -322,6 +322,7 @@ class LakeIndex(Printable):
                 path=self.uri,
                 hint="open the directory, or pass an index_root",
             )
+        from skipstone.engine.stopping import stoppable
         from skipstone.index.build import Job
 
         naming = lake.access.naming
@@ -336,16 +337,20 @@ class LakeIndex(Printable):
             naming=lake.index_naming,
             listed_at=lake.listed_at,
         )
-        try:
-            report = job.run()
-        except WriteError as error:
-            error.hint = "write the index to a directory that you can write, with index_root= or --index-root"
-            raise
-        if lake.index_naming is not None:
-            from skipstone.index.entries import store_entries
+        with stoppable("the index is as before; the next build continues with what was written") as stop:
+            try:
+                report = job.run()
+            except WriteError as error:
+                error.hint = (
+                    "write the index to a directory that you can write, with index_root= or --index-root"
+                )
+                raise
+            stop.outcome = "the index is up to date"
+            if lake.index_naming is not None:
+                from skipstone.index.entries import store_entries
 
-            store_entries(self.access, lake)
-        self._invalidate()
+                store_entries(self.access, lake)
+            self._invalidate()
         return report
 
     def _spec(

@@ -312,7 +312,8 @@ class Table(Lake):
             checksums: Also read the new files and compare checksums of all columns before the commit.
             memory: Bytes of rows to hold while they are sorted; a quarter of the memory by default.
             properties: Properties for the summaries of the snapshots.
-            progress: Called with the phase, and the number of its finished and of all groups.
+            progress: Called with the phase (``"rewriting"`` rows, ``"committing"`` groups, ``"indexing"``
+                files), and the number of its finished and of all parts; from any thread.
 
         Examples:
             >>> import skipstone as sk

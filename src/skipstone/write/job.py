@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine, EngineUse, LocalEngine
+from skipstone.engine.jobs import Engine, EngineUse, LocalEngine, check_stop
+from skipstone.engine.stopping import stoppable
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError, did_you_mean, require
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
@@ -100,7 +101,7 @@ class Ingest:
             layout = fit_layout(layout, self.lake, rows.schema)
             check_fits(self.lake, rows.schema, evolve=self.evolve)
         layout.check(rows.schema)
-        with rows, Append.begin(self.store) as append:
+        with stoppable("no row was written") as stop, rows, Append.begin(self.store) as append:
             claim(self.store, append, sources)
             survey = rows.survey(layout)
             if self.queries is not None:
@@ -124,8 +125,10 @@ class Ingest:
             clock.lap("write")
             before_publish()
             self._check_again(layout, rows.schema, files)
+            check_stop()
             if files or sources:
                 append.publish([file.key for file in files], sources=sources)
+                stop.outcome = f"{survey.rows:,} rows were published; their index may be incomplete"
             clock.lap("publish")
             problem, skips = self._index_and_measure(layout, survey, files, rows) if files else ("", ())
             clock.lap("index")
@@ -250,7 +253,8 @@ def ingest(
         threads: Threads of the local engine; one per core by default.
         session: The Spark session; by default the one that is running, or a new one.
         storage_options: Options of the object store.
-        progress: Called with the phase, and the number of its finished and of all tasks.
+        progress: Called with the phase, and the number of its finished and of all rows, tasks of Spark, or
+            files.
         catalog: The catalog of a table that ``path`` names.
         mode: ``"append"``, or ``"overwrite"`` to replace rows of a table.
         overwrite: What ``mode="overwrite"`` replaces: ``"all"`` rows, or the ``"partitions"`` of the new

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ from skipstone.engine.arrow_types import (
     to_engine_batch,
     to_stored_batch,
 )
-from skipstone.engine.jobs import LocalEngine, stream
+from skipstone.engine.jobs import LocalEngine, checked, stream
 from skipstone.errors import SkipstoneError, UsageError, WriteError
 from skipstone.parquet.write.columns import stored_schema
 from skipstone.parquet.write.files import WrittenFile
@@ -107,7 +108,7 @@ class LocalRows:
         convert = to_stored or to_stored_batch
         sample = RowSample()
         size = 0
-        for one in self._batches:
+        for one in checked(self._batches):
             if not one.num_rows:
                 continue
             batch = convert(to_engine_batch(one, self._types))
@@ -140,8 +141,9 @@ class LocalRows:
                 runs = _shuffle(self._spill, runs, survey.sample, order, limit)
             tasks = _grouped(runs, order if runs is not self._spill.runs else None, survey.files)
         threads = max(self.engine.parallelism // len(tasks), 1)
-        work = partial(_write, output, threads, survey.bytes / survey.rows)
-        written = self.engine.map(work, list(enumerate(tasks)), on_done=lambda n: progress(n, len(tasks)))
+        count = _RowCount(survey.rows, progress)
+        work = partial(_write, output, threads, survey.bytes / survey.rows, count)
+        written = self.engine.map(work, list(enumerate(tasks)))
         return [file for files in written for file in files]
 
     def __enter__(self) -> Self:
@@ -163,13 +165,31 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
 
 
+class _RowCount:
+    """Counts rows that all threads have written."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
+        self._total, self._progress = total, progress
+        self._lock = threading.Lock()
+        self._rows = 0
+        progress(0, total)
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches while the job goes on."""
+        for batch in checked(batches):
+            yield batch
+            with self._lock:
+                self._rows += batch.num_rows
+                self._progress(self._rows, self._total)
+
+
 def _write(
-    output: FileOutput, threads: int, row_bytes: float, numbered: tuple[int, TaskRows]
+    output: FileOutput, threads: int, row_bytes: float, count: _RowCount, numbered: tuple[int, TaskRows]
 ) -> list[WrittenFile]:
     number, task = numbered
     if output.expected is not None:
         output = replace(output, expected=task.rows * row_bytes)
-    return output.write(task.batches(threads), f"{number:05d}-0")
+    return output.write(count.counted(task.batches(threads)), f"{number:05d}-0")
 
 
 class RowSample:
@@ -347,7 +367,7 @@ class Spill:
 def _read(files: Iterable[Path]) -> Iterator[pa.RecordBatch]:
     for path in files:
         with pa.OSFile(str(path)) as source:
-            yield from pa.ipc.open_stream(source)
+            yield from checked(pa.ipc.open_stream(source))
 
 
 def _grouped(runs: Sequence[Run], sort: RowOrder | None, files: int) -> list[TaskRows]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
-from skipstone.engine.jobs import Engine
+from skipstone.engine.jobs import Engine, checked
 from skipstone.errors import ConflictError, SkipstoneError, UsageError
 from skipstone.iceberg.metadata import tolerant
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, source_span
@@ -419,7 +419,7 @@ class _RewriteWork:
 
 
 def _batches(plan: ScanPlan, task: Task) -> Iterator[pa.RecordBatch]:
-    yield from execute(dataclasses.replace(plan, tasks=(task,))).to_batches()
+    yield from checked(execute(dataclasses.replace(plan, tasks=(task,))).to_batches())
 
 
 def _lake(table: Table, branch: str) -> LakeTable:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine, EngineChoice, EngineUse
+from skipstone.engine.jobs import Engine, EngineChoice, EngineUse, check_stop
+from skipstone.engine.stopping import stoppable
 from skipstone.errors import SchemaError, SkipstoneError, UsageError, did_you_mean
 from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.writing.commit import JOB, append, check_properties
@@ -171,7 +172,7 @@ class TableIngest:
         if self.how is not None:
             self.how.check(target)
         job = secrets.token_hex(10)
-        with rows:
+        with stoppable("no row was written") as stop, rows:
             survey = rows.survey(layout, target.fitted)
             if self.queries is not None:
                 layout = add_blooms(survey, layout, self.queries)
@@ -179,12 +180,15 @@ class TableIngest:
             clock.lap("survey")
             try:
                 files = self._write(rows, target, job, layout, survey)
+                check_stop()
             except BaseException:
                 delete_leftovers(target, job)
                 raise
             clock.lap("write")
             new = [target.new_file(file) for file in files]
             number, replaced, moved = self._commit(target, new, job, layout, survey, rows)
+            if number is not None:
+                stop.outcome = f"rows were committed as snapshot {number}; their index may be incomplete"
             delete_leftovers(target, job, committed=[*new, *moved])
             clock.lap("publish")
             problem, skips, size = (

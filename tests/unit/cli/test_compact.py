@@ -190,21 +190,25 @@ def test_groups_that_fail(compact: Run, table: sk.Table) -> None:
     assert "no longer exists" in stopped.stderr
 
 
-def test_progress_by_group(compact: Run, monkeypatch: pytest.MonkeyPatch, table: sk.Table) -> None:
+def test_progress_by_row(compact: Run, monkeypatch: pytest.MonkeyPatch, table: sk.Table) -> None:
     seen: list[tuple[str, int, int]] = []
     table.compact(
         table.plan_compaction(min_input_files=3),
         engine="local",
         progress=lambda phase, done, total: seen.append((phase, done, total)),
     )
-    assert seen == sorted(seen)
-    assert {(phase, total) for phase, _, total in seen} == {("rewriting", 2)}
-    assert seen[-1] == ("rewriting", 2, 2)
+    rewriting, (committing,) = seen[:-1], seen[-1:]
+    assert rewriting == sorted(rewriting)
+    assert {(phase, total) for phase, _, total in rewriting} == {("rewriting", 57)}
+    assert (rewriting[0][1], rewriting[-1][1], committing) == (0, 57, ("committing", 0, 2))
     # The command has a noun for each phase.
-    bar = progress.Steps("planning", {"rewriting": "group", "indexing": "file"})
+    bar = progress.Steps("planning", {"rewriting": "row", "committing": "group", "indexing": "file"})
+    shown = []
     for phase, done, total in seen:
         bar.update(phase, done, total)
-    assert bar.shown.tasks[0].fields["said"] == "2 of 2 groups"
+        shown.append(f"{bar.shown.tasks[0].description} {bar.shown.tasks[0].fields['said']}")
+    assert (shown[0], shown[-2]) == ("rewriting 0 of 57 rows", "rewriting 57 of 57 rows")
+    assert shown[-1] == "committing 0 of 2 groups"
 
 
 # -- maintain ------------------------------------------------------------------------------------
