@@ -28,7 +28,7 @@ from skipstone.errors import ReadError, SkipstoneError
 from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 COMMON: Final = 0xFFFFFFFF
 """Column number of arrays that belong to no column."""
 

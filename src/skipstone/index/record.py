@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
@@ -25,15 +26,22 @@ from skipstone.index.levels import UNKNOWN, LevelBounds
 from skipstone.index.marks import marks_of
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files
-from skipstone.parquet.bloom import BadBloom, BloomFilter, bloom_length, bloom_range, has_bloom, parse_bloom
+from skipstone.parquet.bloom import (
+    BadBloom,
+    BloomFilter,
+    bloom_range,
+    has_bloom,
+    parse_bloom,
+    whole_bloom_range,
+)
 from skipstone.parquet.evidence import (
     BoundLeaf,
     find_leaf,
     lake_facts,
-    null_counts_trusted,
     own_type,
     page_facts,
     row_group_counts,
+    trust_of,
 )
 from skipstone.parquet.measure import ChunkMeasure, NotMeasurable, build_bloom, measure
 from skipstone.parquet.metadata import ParquetMetadata, all_chunks
@@ -447,20 +455,13 @@ class _Recorder:
                 spans[group] = span
         bodies = self.files.read(entry, list(spans.values())) if spans else []
         filters: dict[int, BloomFilter] = {}
-        for (group, span), body in zip(spans.items(), bodies, strict=True):
-            try:
-                filters[group] = self._bloom(entry, span, body)
-            except BadBloom:
-                continue
+        for group, body in zip(spans, bodies, strict=True):
+            with suppress(BadBloom):
+                whole = whole_bloom_range(file, group, leaf, body)
+                if whole.length > len(body):
+                    (body,) = self.files.read(entry, [whole])  # noqa: PLW2901
+                filters[group] = parse_bloom(body)
         return filters
-
-    def _bloom(self, entry: ListedFile, span: ByteRange, body: bytes) -> BloomFilter:
-        length = bloom_length(body)
-        if length > len(body):
-            if span.start + length > entry.size:
-                raise BadBloom("filter ends outside the file")
-            (body,) = self.files.read(entry, [ByteRange(span.start, span.start + length)])
-        return parse_bloom(body)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -500,8 +501,9 @@ def _page_level(
 ) -> LevelBounds:
     facts = page_facts(metadata, bound, index)
     unknown = np.full(len(index), UNKNOWN, dtype=np.int64)
-    trusted = index.null_counts is not None and null_counts_trusted(bound.leaf, metadata.writer)
-    nulls = index.null_counts if trusted and index.null_counts is not None else unknown
+    trust = trust_of(metadata, bound.leaf)
+    exact = trust.zero and trust.exact and trust.dictionary is False
+    nulls = index.null_counts if exact and index.null_counts is not None else unknown
     nans = unknown
     if key_space(ref.type).kind is not Kind.FLOAT:
         nans = np.zeros(len(index), dtype=np.int64)

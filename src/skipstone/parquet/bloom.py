@@ -183,6 +183,21 @@ def bloom_length(data: bytes) -> int:
     return sum(_header(data))
 
 
+def whole_bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int, first: bytes) -> ByteRange:
+    """Return the byte range of a chunk's entire filter, whose ``first`` bytes are those of ``bloom_range``.
+
+    A header that contradicts the footer is refused: a filter of another size has all bits in other places.
+    """
+    chunk, length = metadata.chunks(leaf)[row_group], bloom_length(first)
+    if chunk.bloom_filter_length not in (None, length):
+        raise BadBloom("filter length differs from the footer's")
+    start = chunk.bloom_filter_offset
+    assert start is not None
+    if metadata.size is not None and start + length > metadata.size:
+        raise BadBloom("filter ends outside the file")
+    return ByteRange(start, start + length)
+
+
 def parse_bloom(data: bytes) -> BloomFilter:
     """Parse a filter with its header."""
     skip, length = _header(data)

@@ -6,6 +6,7 @@ repaired.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,7 @@ from skipstone.parquet.schema import (
     Repetition,
     SchemaGroup,
 )
-from skipstone.parquet.structs import Statistics
+from skipstone.parquet.structs import ColumnMetaData, Statistics
 from skipstone.parquet.values import conversion, decode_keys, stored_type
 
 # -- trusted statistics; every rule names the defect it guards against
@@ -43,8 +44,46 @@ _UNORDERED = frozenset(
 )
 
 
-def bounds_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
-    """Whether ``min_value`` and ``max_value`` of a leaf follow the format."""
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What the statistics of a leaf are worth, by its type and the writer of its file."""
+
+    bounds: bool
+    """Whether ``min_value`` and ``max_value`` follow the format."""
+    zero: bool
+    """Whether a null count of zero means that there are no nulls."""
+    zero_with_bounds: bool
+    """Whether it does so only for units that have bounds as well."""
+    exact: bool
+    """Whether other null counts are exact, and not only upper bounds."""
+    dictionary: bool | None
+    """Whether neither bounds nor null counts are usable; None: of chunks that have a dictionary page."""
+
+    def chunks(self, chunks: Sequence[ColumnMetaData]) -> bool | Array:
+        """Which chunks have usable statistics."""
+        if self.dictionary is not None:
+            return not self.dictionary
+        return np.array([chunk.dictionary_page_offset is None for chunk in chunks], dtype=bool)
+
+
+def trust_of(metadata: ParquetMetadata, leaf: LeafColumn) -> Trust:
+    """Return what the statistics of a leaf are worth; computed once per schema and writer."""
+    key = (Trust, leaf.index)
+    memo = metadata.schema_group.memo
+    if key not in memo:
+        writer = metadata.writer
+        memo[key] = Trust(
+            _bounds_trusted(leaf, writer),
+            _zero_trusted(metadata, leaf),
+            _is_arrow2(writer),
+            _counts_exact(writer),
+            _measures_chunks(metadata, leaf),
+        )
+    trust: Trust = memo[key]
+    return trust
+
+
+def _bounds_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
     if leaf.column_order in ("undefined", "unknown") or leaf.logical.kind in _UNORDERED:
         return False
     if not _signed(leaf) and _before(writer, "parquet-mr", (1, 10)):
@@ -62,20 +101,78 @@ def legacy_bounds_trusted(leaf: LeafColumn) -> bool:
     return _signed(leaf) and leaf.logical.kind not in _UNORDERED and leaf.physical is not _P.INT96
 
 
-def null_counts_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
-    """Whether a null count of zero means that there are no nulls."""
+def _zero_trusted(metadata: ParquetMetadata, leaf: LeafColumn) -> bool:
+    writer = metadata.writer
     if leaf.max_repetition:
         return False  # arrow#51097: null and empty lists are not always counted
     if len(leaf.path) > 1 and writer.application.lower().startswith(("polars", "cudf")):
         return False  # polars#20621, cudf#12938: nulls above the leaf are miscounted
+    if _is_arrow2(writer) and _was_dictionary(metadata, leaf) is not False:
+        return False  # counted among the values of the dictionary, of which none is null
     return not _before(writer, "parquet-rs", (5,))  # arrow-rs#306: zero for a column that is all null
 
 
-def all_null_trusted(writer: FileWriter) -> bool:
-    """Whether a null count equal to the value count, without bounds, means that all values are null."""
-    # polars#29321: the count was multiplied by the number of pages. Bounds are also absent if the writer was
-    # configured without them, or if all other values are NaN.
-    return not writer.application.lower().startswith("polars") or writer.version >= (2, 1)
+def _counts_exact(writer: FileWriter) -> bool:
+    # DuckDB up to 0.9 went on counting from one row group to the next, and Polars multiplied by the number of
+    # pages (polars#29321); neither recorded its version.
+    application = writer.application.lower()
+    if not writer.version or (application == "duckdb" and writer.version < (0, 10)):
+        return False
+    # Even without bounds: those are also absent if the writer was configured so, or if the rest is NaN.
+    return not application.startswith("polars") or writer.version >= (2, 1)
+
+
+def _measures_chunks(metadata: ParquetMetadata, leaf: LeafColumn) -> bool | None:
+    """Whether the writer measured only parts of a dictionary; None: of chunks with a dictionary page."""
+    # ARROW-12513: early versions counted no nulls. arrow#15042: until 11.0 only the first of several chunks
+    # was measured. Before 4.0 the library was named parquet-cpp.
+    writer = metadata.writer
+    wrong = _before(writer, "parquet-cpp-arrow", (11,)) or writer.application.lower() == "parquet-cpp"
+    return _was_dictionary(metadata, leaf) if wrong else False
+
+
+def _is_arrow2(writer: FileWriter) -> bool:
+    """Whether the writer is Arrow2, or a Polars that did not record its version.
+
+    Up to 0.20 the null count of strings, and of categories, was that of a dictionary's values. These files
+    have no bounds with a defined order, except of the last versions.
+    """
+    application = writer.application.lower()
+    return not writer.version and application.startswith(("arrow2", "polars"))
+
+
+def _was_dictionary(metadata: ParquetMetadata, leaf: LeafColumn) -> bool | None:
+    """Whether the values were a dictionary in memory; None if the writer did not store their type."""
+    if leaf.physical is not _P.BYTE_ARRAY:
+        return False
+    types = _arrow_types(metadata)
+    return None if types is None else pa.types.is_dictionary(types[leaf.index])
+
+
+def _arrow_types(metadata: ParquetMetadata) -> list[pa.DataType] | None:
+    """Return the types of the leaves in memory; None if the writer did not store them."""
+    memo = metadata.schema_group.memo
+    if _arrow_types not in memo:
+        stored = metadata.key_value_metadata.get(b"ARROW:schema")
+        types: list[pa.DataType] = []
+        if stored is not None:
+            try:
+                schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+                types = [leaf for type in schema.types for leaf in _leaf_types(type)]
+            except (pa.ArrowException, ValueError, OSError):
+                types = []
+        memo[_arrow_types] = types if len(types) == len(metadata.leaves) else None
+    found: list[pa.DataType] | None = memo[_arrow_types]
+    return found
+
+
+def _leaf_types(type: pa.DataType) -> list[pa.DataType]:
+    """Return the types of the leaves of a type, in the order in which Parquet stores them."""
+    while isinstance(type, pa.BaseExtensionType):
+        type = type.storage_type
+    if pa.types.is_dictionary(type) or not type.num_fields:
+        return [type]
+    return [leaf for number in range(type.num_fields) for leaf in _leaf_types(type.field(number).type)]
 
 
 def _signed(leaf: LeafColumn) -> bool:
@@ -206,10 +303,13 @@ def _stored_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFac
     stats = [chunk.statistics or _NO_STATISTICS for chunk in chunks]
     if hidden is not None:
         stats = [_NO_STATISTICS if secret else s for s, secret in zip(stats, hidden, strict=True)]
+    trust = trust_of(first, leaf)
+    usable = trust.chunks(chunks)
     low, high, trusted, stated = _row_group_bounds(leaf, files, stats, hidden)
     return _facts(
         bound,
-        first.writer,
+        trust,
+        usable=usable,
         lower=low,
         upper=high,
         trusted=trusted,
@@ -228,7 +328,7 @@ def _row_group_bounds(
     """Return the stored bounds, whether they are trusted, and which row groups have any."""
     low = [s.min_value for s in stats]
     high = [s.max_value for s in stats]
-    trusted = bounds_trusted(leaf, files[0].writer)
+    trusted = trust_of(files[0], leaf).bounds
     if None not in low and None not in high:
         return low, high, trusted, np.ones(len(stats), dtype=bool)
     stated = np.array([a is not None or b is not None for a, b in zip(low, high, strict=True)], dtype=bool)
@@ -287,11 +387,12 @@ def _presence(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
         return ColumnFacts.absent(ref.type, len(facts))
     may_null = facts.may_null
     for leaf in below:
-        if leaf.max_repetition == 0 and null_counts_trusted(leaf, first.writer):
-            counts = [
-                c.statistics.null_count if c.statistics else None for c in all_chunks(files, leaf.index)
-            ]
-            none = np.array([n == 0 for n in counts], dtype=bool)
+        trust = trust_of(first, leaf)
+        # Without a look at the bounds.
+        if leaf.max_repetition == 0 and trust.zero and not trust.zero_with_bounds:
+            chunks = all_chunks(files, leaf.index)
+            counts = [c.statistics.null_count if c.statistics else None for c in chunks]
+            none = np.array([n == 0 for n in counts], dtype=bool) & trust.chunks(chunks)
             hidden = all_encrypted(files, leaf.index)
             may_null = may_null & ~(none if hidden is None else none & ~np.array(hidden, dtype=bool))
     return replace(facts, may_null=may_null)
@@ -300,7 +401,7 @@ def _presence(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
 def row_group_counts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> tuple[Array, Array]:
     """Return the NULLs and NaNs of a column in each row group of files of one schema.
 
-    -1 if the footer has no trusted count.
+    -1 if the footer has no exact count.
     """
     unknown = np.full(_count_groups(files), -1, dtype=np.int64)
     bound = find_leaf(files[0], ref)
@@ -311,7 +412,8 @@ def row_group_counts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> tuple[
     stats = [chunk.statistics or _NO_STATISTICS for chunk in chunks]
     hidden = all_encrypted(files, bound.leaf.index)
     seen = np.ones(len(chunks), dtype=bool) if hidden is None else ~np.array(hidden, dtype=bool)
-    trusted = seen & null_counts_trusted(bound.leaf, files[0].writer)
+    trust = trust_of(files[0], bound.leaf)
+    trusted = seen & trust.chunks(chunks) & (trust.zero and trust.exact)
     nulls, known = _counts([s.null_count for s in stats], values)
     floating = key_space(ref.type).kind is Kind.FLOAT
     nans, counted = _counts([s.nan_count if floating else 0 for s in stats], values)
@@ -339,12 +441,14 @@ def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | P
         else [n if all_null else None for n, all_null in zip(row_counts.tolist(), blank, strict=True)]
     )
     nans = exact if index.nan_counts is None else index.nan_counts.tolist()
+    trust = trust_of(metadata, bound.leaf)
     facts = _facts(
         bound,
-        metadata.writer,
+        trust,
+        usable=trust.dictionary is False,
         lower=low,
         upper=high,
-        trusted=bounds_trusted(bound.leaf, metadata.writer),
+        trusted=trust.bounds,
         stated=~blank,
         lower_exact=exact,
         upper_exact=exact,
@@ -369,8 +473,9 @@ def _equal(lower: Bounds, upper: Bounds) -> Array:
 
 def _facts(
     bound: BoundLeaf,
-    writer: FileWriter,
+    trust: Trust,
     *,
+    usable: bool | Array,
     lower: list[bytes | None],
     upper: list[bytes | None],
     trusted: bool | Array,
@@ -390,19 +495,22 @@ def _facts(
     low, low_ok = decode_keys(leaf, lower)
     high, high_ok = decode_keys(leaf, upper)
     null_count, nulls_known = _counts(nulls, values)
+    nulls_known = nulls_known & usable
     nan_count, nans_known = _counts(nans, values)
     occupied = values > 0
     # Counts alone prove nothing: some writers inflate them. Existing bounds contradict them.
-    all_null = nulls_known & (null_count == values) & ~stated & occupied & all_null_trusted(writer)
+    exact = trust.exact | (null_count == 0)
+    all_null = nulls_known & exact & (null_count == values) & ~stated & occupied
     no_number = ~stated | (_is_nan(low) & _is_nan(high))
-    all_nan = nulls_known & nans_known & (null_count + nan_count == values) & no_number
+    all_nan = nulls_known & exact & nans_known & (null_count + nan_count == values) & no_number
+    trusted = trusted & usable
     low_ok, high_ok = _believable(leaf, low, low_ok & trusted, high, high_ok & trusted)
     may_nan = ~(nans_known & (nan_count == 0)) if floating else np.zeros(units, dtype=bool)
     if leaf.required:
         may_null = np.zeros(units, dtype=bool)
         all_null = may_null
-    elif null_counts_trusted(leaf, writer):
-        may_null = ~(nulls_known & (null_count == 0))
+    elif trust.zero:
+        may_null = ~(nulls_known & (null_count == 0) & (low_ok & high_ok | (not trust.zero_with_bounds)))
     else:
         may_null = np.ones(units, dtype=bool)
     floor, ceiling = unbounded(stored, units)

@@ -332,7 +332,7 @@ _SHORT_LIST = 256
 # Fields for zero rows and an empty list of row groups.
 _NO_ROWS: Final = b"\x16\0\x19\x0c"
 _ROWS_FIELD, _LIST_FIELD, _OF_STRUCTS = 0x16, 0x19, 0x0C
-_WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
+_WRITER = re.compile(r"\s*(.*?)\s+(?:version\s+v?|v)(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
 _recent: tuple[SchemaGroup, ...] = ()
 
 
@@ -345,7 +345,7 @@ class FileWriter:
 
     @classmethod
     def parse(cls, created_by: str) -> FileWriter:
-        """Parse the usual "application version 1.2.3 (build ...)".
+        """Parse the usual "application version 1.2.3 (build ...)", or "application v1.2.3".
 
         >>> FileWriter.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
         FileWriter(application='parquet-mr', version=(1, 8, 0))

@@ -27,12 +27,12 @@ from skipstone.parquet.bloom import (
     BadBloom,
     BlockProbe,
     BloomFilter,
-    bloom_length,
     bloom_range,
     has_bloom,
     hash_values,
     parse_bloom,
     probe,
+    whole_bloom_range,
 )
 from skipstone.parquet.evidence import BoundLeaf, find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
@@ -463,14 +463,10 @@ class Blooms:
         return present
 
     def _parse(self, one: _FileFilter, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
-        length = bloom_length(body)
-        if length > len(body):  # the writer omitted the length, and the first range was too short
-            stop = one.whole.start + length
-            size = self.survey.file(one.lookup.unit).size
-            if size is not None and stop > size:
-                raise BadBloom("the filter ends outside the file")
-            owner = int(self.survey.owners[one.lookup.unit])
-            (body,) = yield [Fetch(owner, ByteRange(one.whole.start, stop))]
+        unit, leaf = one.lookup.unit, one.lookup.probe.bound.leaf.index
+        whole = whole_bloom_range(self.survey.file(unit), int(self.survey.numbers[unit]), leaf, body)
+        if whole.length > len(body):  # the writer omitted the length, and the first range was too short
+            (body,) = yield [Fetch(int(self.survey.owners[unit]), whole)]
         return parse_bloom(body)
 
 

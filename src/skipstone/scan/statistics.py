@@ -21,13 +21,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.plain import duration_text
 from skipstone.errors import UnknownColumnError, UsageError
-from skipstone.parquet.evidence import (
-    all_null_trusted,
-    find_leaf,
-    null_counts_trusted,
-    own_type,
-    row_group_facts,
-)
+from skipstone.parquet.evidence import find_leaf, own_type, row_group_facts, trust_of
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
@@ -357,16 +351,16 @@ def null_counts(metadata: ParquetMetadata, ref: ColumnRef, facts: ColumnFacts) -
     counts = np.where(facts.may_null, _UNKNOWN, 0)
     counts = np.where(~facts.may_value & ~facts.may_nan, rows, counts)
     leaf = next((leaf for leaf in metadata.leaves if leaf.path == ref.path and not leaf.max_repetition), None)
-    writer = metadata.writer
     if leaf is None or own_type(metadata, ref.path) is None:
         return counts
-    if not (null_counts_trusted(leaf, writer) and all_null_trusted(writer)):
+    trust, chunks = trust_of(metadata, leaf), metadata.chunks(leaf.index)
+    if not (trust.zero and trust.exact):
         return counts
-    statistics = (chunk.statistics for chunk in metadata.chunks(leaf.index))
+    statistics = [chunk.statistics for chunk in chunks]
     null_counts = [None if one is None else one.null_count for one in statistics]
     recorded = np.array([_UNKNOWN if count is None else count for count in null_counts], dtype=np.int64)
     # A count equal to the rows contradicts bounds: one of the two is wrong.
-    usable = (counts == _UNKNOWN) & (recorded > 0) & (recorded < rows)
+    usable = (counts == _UNKNOWN) & (recorded > 0) & (recorded < rows) & trust.chunks(chunks)
     return np.where(usable & ~np.array(metadata.encrypted(leaf.index), bool), recorded, counts)
 
 

@@ -24,7 +24,7 @@ from skipstone.core.plain import type_name
 from skipstone.errors import UsageError, did_you_mean, similar, suggestion
 from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
-from skipstone.parquet.evidence import bounds_trusted, find_leaf, legacy_bounds_trusted
+from skipstone.parquet.evidence import find_leaf, legacy_bounds_trusted, trust_of
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import page_index_ranges
 from skipstone.parquet.schema import LeafColumn, PhysicalType
@@ -568,7 +568,8 @@ def _missing(metadata: ParquetMetadata, leaf: LeafColumn, group: int) -> str:
     """Why a chunk has no usable bounds."""
     if metadata.is_encrypted(group, leaf.index):
         return "statistics encrypted"
-    stats = metadata.chunks(leaf.index)[group].statistics
+    chunk, trust = metadata.chunks(leaf.index)[group], trust_of(metadata, leaf)
+    stats = chunk.statistics
     old_low, old_high = (bounds[group] for bounds in metadata.legacy_bounds(leaf.index))
     recorded = stats is not None and (stats.min_value is not None or stats.max_value is not None)
     if not recorded and old_low is None and old_high is None:
@@ -580,7 +581,7 @@ def _missing(metadata: ParquetMetadata, leaf: LeafColumn, group: int) -> str:
         )
     elif leaf.column_order in ("undefined", "unknown"):
         reason = f"column order is {leaf.column_order}"
-    elif not bounds_trusted(leaf, metadata.writer):
+    elif not (trust.bounds and np.all(trust.chunks([chunk]))):
         reason = f"{metadata.created_by or 'an unknown writer'} writes wrong bounds for this type"
     elif leaf.physical is PhysicalType.INT96:
         reason = "writers disagree on the order of INT96"

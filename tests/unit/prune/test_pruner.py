@@ -15,6 +15,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError, NotParquetError, ReadError, UnknownColumnError
+from skipstone.parquet import compact as c
 from skipstone.parquet.bloom import BloomFilter, parse_bloom
 from skipstone.parquet.bloom import bloom_range as place_of_bloom
 from skipstone.parquet.pageindex import page_index_ranges
@@ -254,6 +255,38 @@ def test_a_corrupt_bloom_is_ignored_and_noted(path: Path, tmp_path: Path) -> Non
     result = sk.prune(broken, "spread = 14002", page_index=False)
     assert result.row_groups == [4]
     assert any("bloom filter ignored" in note.reason for note in result.trace.notes)
+
+
+@pytest.mark.parametrize("times", [0.5, 2])
+def test_a_bloom_of_another_size_than_the_footer_says_is_ignored(
+    path: Path, tmp_path: Path, times: float
+) -> None:
+    """Its bits are in other places, so it would deny nearly every value."""
+    metadata, lake = sk.read_metadata(path), tmp_path / "lake"
+    lake.mkdir()
+    leaf = [x.path for x in metadata.leaves].index(("spread",))
+    places = [place_of_bloom(metadata, group, leaf) for group in range(metadata.row_group_count)]
+    data = bytearray(path.read_bytes())
+    size, changed = (c.varint(2 * round(2**10 * factor)) for factor in (1, times))
+    for place in places:
+        assert place is not None
+        head = bytes(data[place.start : place.start + 3])
+        assert head == b"\x15" + size
+        data[place.start : place.start + 3] = head.replace(size, changed)
+    broken = lake / "broken.parquet"
+    broken.write_bytes(data)
+    values = [14002, *pq.read_table(path).column("spread").to_pylist()[:-1:500]]
+    some = "spread in ({})".format(", ".join(map(str, values)))
+    plain = sk.open(lake)
+    for where, rows in (*((f"spread = {value}", 1) for value in values[1:]), (some, len(values) - 1)):
+        result = sk.prune(broken, where, page_index=False)
+        assert len(result.row_groups) == metadata.row_group_count, where
+        reasons = {note.reason for note in result.trace.notes}
+        assert reasons == {"bloom filter ignored: filter length differs from the footer's"}
+        assert plain.scan(where).count() == rows
+    plain.index.build(engine="local")
+    indexed = sk.open(lake)
+    assert [indexed.scan(f"spread = {value}").count() for value in values] == [0] + [1] * (len(values) - 1)
 
 
 @pytest.mark.parametrize(
