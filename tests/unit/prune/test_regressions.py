@@ -135,19 +135,35 @@ def test_presence_of_a_column_of_another_type_or_a_double_name(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("created_by", "trusted"),
+    ("created_by", "exact"),
     [
         ("Polars", False),
-        ("Polars (python) version 2.0.9 (build x)", False),
+        ("Polars (python) version 2.0.9", False),
         ("Polars (python) version 2.1.0", True),
+        ("DuckDB", False),
+        ("DuckDB version v0.9.2 (build x)", False),
+        ("DuckDB version v0.10.0 (build x)", True),
+        ("Arrow2 - Native Rust", False),
+        ("", False),
+        ("an unknown writer", False),
+        ("ClickHouse v25.5.2.1-stable", True),
+        ("parquet-cpp-arrow version 26.0.0", True),
     ],
 )
-def test_inflated_null_counts_of_old_polars(created_by: str, trusted: bool) -> None:
-    from skipstone.parquet.evidence import all_null_trusted
-    from skipstone.parquet.schema import FileWriter
-
-    assert all_null_trusted(FileWriter.parse(created_by)) is trusted
-    assert all_null_trusted(FileWriter.parse("parquet-cpp-arrow version 26.0.1"))
+def test_null_counts_that_can_be_too_high(tmp_path: Path, created_by: str, exact: bool) -> None:
+    path = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"none": pa.nulls(9, pa.int64()), "some": [1, None, 3] * 3}), path)
+    data, own = path.read_bytes(), pq.read_metadata(path).created_by.encode()
+    assert data.count(own) == 1
+    path.write_bytes(data.replace(own, created_by.encode().ljust(len(own))))
+    assert len(sk.prune(path, "none IS NOT NULL").rows) == (0 if exact else 9)
+    assert sk.prune(path, "none IS NULL").proven.is_full is exact
+    answer = sk.open(path).scan().aggregate("count(none)", "count(some)")
+    assert answer.to_pylist() == [{"count(none)": 0, "count(some)": 6}]
+    assert answer.trace.rows_read == (0 if exact else 9)
+    statistics = sk.open(path).statistics()
+    counts = [statistics[name].null_count for name in ("none", "some")]
+    assert counts == ([9, 3] if exact else [None, None])
 
 
 def test_a_value_the_files_type_cannot_hold_has_no_hash(tmp_path):
