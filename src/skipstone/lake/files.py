@@ -13,7 +13,7 @@ from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
 from skipstone.store.local import is_listed
 from skipstone.store.retry import RetryPolicy, RetrySource
-from skipstone.store.source import ByteRange, IoCounter, TailSource
+from skipstone.store.source import ByteRange, IoCounter, TailSource, checkpoint, watch
 from skipstone.store.store import IN_MEMORY, ListedFile, Store
 
 if TYPE_CHECKING:
@@ -171,6 +171,8 @@ class Files:
         try:
             with paused_gc():
                 for number in missing:
+                    if watch.on:
+                        checkpoint()
                     footer = footers[number] = self._read_footer(entries[number])
                     new.append((keys[number], footer, _FOOTER_WEIGHT * footer.footer_size))
         finally:

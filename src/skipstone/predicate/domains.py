@@ -8,6 +8,7 @@ from skipstone.core.domain import AllOf, AnyOf, ColumnDomain, Domain, DomainTree
 from skipstone.core.domain.keys import Kind, from_key, key_space, storage_type
 from skipstone.core.domain.spans import Bound
 from skipstone.predicate.tree import (
+    Between,
     Column,
     Compare,
     Constant,
@@ -67,13 +68,17 @@ def _split(domain: Domain) -> tuple[list[pa.Scalar], list[Range]]:
 
 
 def _range(column: Expr, domain: Domain, item: Range) -> Predicate:
+    low, high = (
+        None if end.key is None else Literal(from_key(domain.type, end.key)) for end in (item.low, item.high)
+    )
+    low_inclusive, high_inclusive = item.low.bound is Bound.EXACTLY, item.high.bound is Bound.EXACTLY
+    if low is not None and high is not None:
+        return Between(column, low, high, low_inclusive, high_inclusive)
     parts: list[Predicate] = []
-    if item.low.key is not None:
-        low = Literal(from_key(domain.type, item.low.key))
-        parts.append(Compare(">" if item.low.bound is Bound.ABOVE else ">=", column, low))
-    if item.high.key is not None:
-        high = Literal(from_key(domain.type, item.high.key))
-        parts.append(Compare("<" if item.high.bound is Bound.BELOW else "<=", column, high))
+    if low is not None:
+        parts.append(Compare(">=" if low_inclusive else ">", column, low))
+    if high is not None:
+        parts.append(Compare("<=" if high_inclusive else "<", column, high))
     elif key_space(domain.type).kind is Kind.FLOAT and not domain.nans:
         parts.append(Not(IsNan(column)))  # NaN is above every number
     if not parts:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from typing import Literal as Choice
 
 import pyarrow as pa
@@ -73,12 +74,23 @@ class Expr:
     # -- structure ---------------------------------------------------------------------------
 
     def key(self) -> tuple[object, ...]:
-        """Hashable structure of the tree; equal trees have equal keys."""
-        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
-        try:
-            return (type(self).__name__, *map(structure_key, values))
-        except RecursionError:
-            raise too_deep() from None
+        """Hashable structure of the tree, flat and level by level; equal trees have equal keys."""
+        # A list that grows while it is iterated: not recursive, and with few calls, as each query has a key.
+        values: list[object] = [self]
+        parts: list[object] = []
+        for value in values:
+            kind = type(value)
+            if kind is str or kind is bool or value is None:
+                parts += (value,)
+            elif kind is tuple:
+                values += value  # type: ignore[arg-type]
+                parts += (len(value),)  # type: ignore[arg-type]
+            elif isinstance(value, Expr):
+                values += _fields_of(kind)(value)  # type: ignore[arg-type]
+                parts += (kind,)
+            else:
+                parts += (structure_key(value),)
+        return tuple(parts)
 
     def children(self) -> Iterator[Expr]:
         """Direct child expressions."""
@@ -281,6 +293,14 @@ class Expr:
         return f'{kind}("{self}")'
 
 
+@functools.cache
+def _fields_of(kind: Any) -> Callable[[Expr], tuple[object, ...]]:
+    """A function that returns the values that tell two nodes of a class apart."""
+    names = ("arg", "identity", "zone") if kind is InKeys else kind.__match_args__
+    read = attrgetter(*names)
+    return read if len(names) > 1 else lambda node: (read(node),)
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -316,7 +336,9 @@ class Predicate(Expr):
     _hash: int
 
     def __eq__(self, other: object) -> bool:  # type: ignore[override]
-        return isinstance(other, Predicate) and self.key() == other.key()
+        if self is other:
+            return True
+        return isinstance(other, Predicate) and hash(self) == hash(other) and self.key() == other.key()
 
     def __ne__(self, other: object) -> bool:  # type: ignore[override]
         return not self == other
@@ -527,9 +549,6 @@ class InKeys(IsIn):
 
     identity: object = None
     """What the values are compared by, since hashing millions takes time."""
-
-    def key(self) -> tuple[object, ...]:
-        return (type(self).__name__, self.arg.key(), self.identity, self.zone)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -245,9 +245,16 @@ def _(value: pa.DataType) -> object:
 
 @structure_key.register
 def _(value: pa.Scalar) -> object:
-    # A one-value array avoids Python datetimes, which lack nanoseconds. All NaN bit patterns are one value.
-    if pa.types.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py():
-        return (str(value.type), "NaN")
+    kind, typed = value.type, str(value.type)
+    if not value.is_valid:
+        return (typed, None)
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
+        return (typed, value.as_py())
+    if pa.types.is_floating(kind):
+        # All NaN bit patterns are one value, and the two zeros are two.
+        return (typed, float(value.as_py()).hex())
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return (typed, value.value)  # Python's datetimes lack nanoseconds
     return structure_key(pa.repeat(value, 1))
 
 

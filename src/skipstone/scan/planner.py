@@ -30,7 +30,7 @@ from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows, choose
 from skipstone.scan.projection import Order, Projection
 from skipstone.store.local import resolve_directories_once
-from skipstone.store.source import ByteRange, drive
+from skipstone.store.source import ByteRange, checkpoint, drive, watch
 from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
@@ -393,6 +393,8 @@ class _Planner:
     # -- the plan ----------------------------------------------------------------------------
 
     def _tasks(self, files: Array, outcome: Outcome, pruned: PrunedFiles) -> tuple[Task, ...]:
+        if watch.on:
+            checkpoint()
         found = {
             int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
             for file, rows in outcome.rows.items()

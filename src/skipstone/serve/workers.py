@@ -10,8 +10,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from skipstone.core.checkpoint import Stopped, stopping
 from skipstone.serve.access import BUSY, Caller, Limits, Refusal
+from skipstone.store.source import Stopped, stopping
 
 T = TypeVar("T")
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
@@ -425,6 +427,44 @@ def local_path(name: str) -> str | None:
     return url2pathname(parts.path)
 
 
+# -- long work ---------------------------------------------------------------------------------
+
+
+class Stopped(BaseException):
+    """Work that nobody waits for any more: like an interrupt, nothing recovers from it."""
+
+
+class _Watch:
+    """Whether any work of this process can be stopped; a test of it costs nothing where none can."""
+
+    __slots__ = ("on",)
+
+    def __init__(self) -> None:
+        self.on = False
+
+
+watch = _Watch()
+_unwanted: ContextVar[Callable[[], bool] | None] = ContextVar("unwanted", default=None)
+
+
+@contextmanager
+def stopping(unwanted: Callable[[], bool]) -> Iterator[None]:
+    """Stop the work of this block at its next checkpoint once ``unwanted`` is true."""
+    watch.on = True
+    token = _unwanted.set(unwanted)
+    try:
+        yield
+    finally:
+        _unwanted.reset(token)
+
+
+def checkpoint() -> None:
+    """Raise :class:`Stopped` if nobody waits for the work of this thread any more."""
+    unwanted = _unwanted.get()
+    if unwanted is not None and unwanted():
+        raise Stopped
+
+
 Need = TypeVar("Need")
 Result = TypeVar("Result")
 
@@ -438,4 +478,6 @@ def drive(steps: Generator[Need, Any, Result], answer: Callable[[Need], Any]) ->
         except StopIteration as stop:
             result: Result = stop.value
             return result
+        if watch.on:
+            checkpoint()
         reply = answer(need)

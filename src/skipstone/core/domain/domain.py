@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import Kind, key_space, storage_type, to_key
 from skipstone.core.domain.points import points_of
-from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of
+from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of, united
 from skipstone.core.plain import type_name
 from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError
 
@@ -40,13 +40,12 @@ class Domain:
     @classmethod
     def of(cls, type: pa.DataType, *ranges: Range, nulls: bool = False, nans: bool = False) -> Domain:
         """Union of ``ranges``."""
-        spans = no_keys(key_space(type))
         for item in ranges:
             if item.type != type:
                 raise TypeMismatchError(
                     f"domain of {type_name(type)} can't contain a range of {type_name(item.type)}"
                 )
-            spans = spans.union(item.spans())  # type: ignore[arg-type]
+        spans = united(key_space(type), [item.spans() for item in ranges])
         return cls.of_spans(type, spans, nulls=nulls, nans=nans)
 
     @classmethod
@@ -147,6 +146,16 @@ class Domain:
         self._check(other)
         spans = self.spans.union(other.spans)  # type: ignore[arg-type]
         return Domain(self.type, spans, self.nulls or other.nulls, self.nans or other.nans)
+
+    @staticmethod
+    def union_all(domains: Sequence[Domain]) -> Domain:
+        """Union of any number of domains of one type, merged once."""
+        first = domains[0]
+        for other in domains:
+            first._check(other)
+        spans = united(first.spans.space, [one.spans for one in domains])
+        nulls, nans = any(one.nulls for one in domains), any(one.nans for one in domains)
+        return Domain(first.type, spans, nulls, nans)
 
     def intersect(self, other: Domain) -> Domain:
         """Set intersection."""

@@ -277,6 +277,19 @@ class ByteSpans:
         yield from zip(self.lows, self.highs, strict=True)
 
 
+def united(space: KeySpace, sets: Sequence[NumberSpans | ByteSpans]) -> NumberSpans | ByteSpans:
+    """Union of any number of sets, sorted and merged once."""
+    if len(sets) == 1:
+        return sets[0]
+    if space.kind is Kind.BYTES:
+        return ByteSpans.of(space, [pair for one in sets for pair in one.pairs()])  # type: ignore[misc]
+    lows, highs = (
+        np.concatenate([np.array([], space.dtype), *(getattr(one, ends) for one in sets)])
+        for ends in ("lows", "highs")
+    )
+    return NumberSpans(space, *_normalize(space, lows, highs))
+
+
 def after_bytes(space: KeySpace, key: bytes) -> bytes | None:
     """Smallest byte key above ``key``, or None if there is none."""
     if not space.width:

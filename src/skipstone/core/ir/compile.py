@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from skipstone.core.domain import Domain
 from skipstone.core.ir.bind import Binder, binder_of
 from skipstone.core.ir.lower import Lowering, truth_test
 from skipstone.core.ir.nodes import AndNode, ColumnRef, Compiled, ConstantNode, IsNode, Leaf, Node, OrNode
@@ -85,8 +86,12 @@ def fold_constants(predicate: Predicate) -> Predicate:
 def _identity(predicate: Predicate) -> object:
     """Key that is equal for equal conditions, cheap for the most common ones."""
     match predicate:
-        case tree.Compare(op, tree.Column(path), tree.Literal(scalar, zone)):
-            return op, path, scalar, zone
+        case tree.Compare(op, tree.Column(path), tree.Literal(scalar, own), zone):
+            return op, path, scalar, own, zone
+        case tree.Between(
+            tree.Column(path), tree.Literal(low, own), tree.Literal(high, other), above, below, zone
+        ):
+            return path, low, own, high, other, above, below, zone
     return predicate
 
 
@@ -139,7 +144,14 @@ def merge_columns(node: Node) -> Node:
 
 
 def _merge_leaves(join: Callable[[Leaf, Leaf], Leaf], leaves: list[Leaf]) -> Leaf:
-    """Merge leaves pairwise, which takes O(n log n) for thousands of them."""
+    """Merge plain leaves of an OR at once, and others pairwise, which takes O(n log n) for thousands."""
+    count = len(leaves)
+    if count == 1:
+        return leaves[0]
+    if count > 2 and join is or_leaves and all(leaf.is_plain for leaf in leaves):
+        some = leaves
+        true = Domain.union_all([leaf.true for leaf in some])
+        return Leaf(some[0].ref, true, text=lambda: " OR ".join(_or(leaf) for leaf in some))
     while len(leaves) > 1:
         pairs = [join(*leaves[at : at + 2]) for at in range(0, len(leaves) - 1, 2)]
         leaves = pairs + leaves[len(pairs) * 2 :]
