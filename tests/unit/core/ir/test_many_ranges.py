@@ -27,7 +27,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "s": lambda number: f"{number:06}",
     "t": lambda number: START + datetime.timedelta(seconds=number),
 }
-FEW, MANY = 500, 4_000
+FEW, MANY = 100, 1_000
 
 
 def ranges(name: str, count: int) -> Domain:
