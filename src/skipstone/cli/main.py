@@ -61,14 +61,14 @@ class _Commands(TyperGroup):
         args = [*getattr(ctx, "_protected_args", ()), *ctx.args]
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            # While modules are loaded; Typer's own code would be 1.
-            raise typer.Exit(int(output.Exit.INTERRUPTED)) from None
         except _UsageError as error:
             from skipstone.cli.mistakes import explain
 
             explain(error, args)
             raise
+        except KeyboardInterrupt as error:
+            # While modules are loaded; Typer's own code would be 1.
+            raise output.interrupted(error) from None
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; None if there is none of this name."""

@@ -86,9 +86,14 @@ def guarded() -> Iterator[None]:
         typer.echo(error_line(error), err=True)
         raise typer.Exit(int(exit_code(error))) from None
     except KeyboardInterrupt as error:
-        if error.args:
-            typer.echo(f"interrupted: {error}", err=True)
-        raise typer.Exit(int(Exit.INTERRUPTED)) from None
+        raise interrupted(error) from None
+
+
+def interrupted(error: KeyboardInterrupt) -> typer.Exit:
+    """Print what an interrupt has left, if that is known, and return the exit."""
+    for text in getattr(error, "__notes__", error.args):
+        typer.echo(f"interrupted: {text}", err=True)
+    return typer.Exit(int(Exit.INTERRUPTED))
 
 
 def check_file(path: str, instead: str) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -37,6 +36,7 @@ from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.manifests.writing import RawManifest, read_raw, write_existing
 from skipstone.iceberg.writing.commit import MANIFEST_BYTES, Producer, check_properties, publish, schema_for
+from skipstone.iceberg.writing.outcome import interrupts_noted
 from skipstone.iceberg.writing.target import Target
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import Reported
@@ -159,7 +159,8 @@ def rewrite_manifests(
         rewrites=[_Rewrite(group) for group in groups],
     )
     with stoppable() as stop:
-        number = publish(work, check_stop, work.settle)
+        with interrupts_noted(table.name, work.state):
+            number = publish(work, check_stop, work.settle)
         stop.outcome = f"manifests were rewritten by snapshot {number}"
         table.refresh()
         return work.report(number, before, plan.unsupported, _store_entries(table))
@@ -345,7 +346,7 @@ class ManifestProducer(Producer):
             if len(present) == len(rewrite.group.infos):
                 left.append(rewrite)
                 continue
-            self._delete([one.manifest_path for one in rewrite.made])
+            self.delete([one.manifest_path for one in rewrite.made])
             if len(present) > 1:
                 group = rewrite.group
                 left.append(_Rewrite(ManifestGroup(group.content, group.spec_id, present, group.expected)))
@@ -355,13 +356,7 @@ class ManifestProducer(Producer):
     def reset(self) -> None:
         """Delete the manifest list of a failed attempt; the manifests stay for the next one."""
         made = {one.manifest_path for rewrite in self.rewrites for one in rewrite.made}
-        self._delete([path for path in self._written if path not in made])
-
-    def _delete(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            with suppress(Exception):
-                self.table.io.delete(path)
-            self._written.remove(path)
+        self.delete([path for path in self.written if path not in made])
 
     def _carried(self, head: Snapshot | None) -> tuple[list[ManifestFile], list[DataFile]]:
         kept, _ = Producer._carried(self, head)

@@ -37,6 +37,7 @@ from skipstone.iceberg.writing.commit import (
     check_properties,
     publish,
 )
+from skipstone.iceberg.writing.outcome import interrupts_noted
 from skipstone.iceberg.writing.target import Target
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.report import Reported
@@ -489,23 +490,25 @@ class _Round:
         """Commit groups as one snapshot; return those in conflict with other commits."""
         left, conflicts = list(results), []
         while left:
+            # An interrupt can come after the commit.
+            paths = {file.path for result in left for file in result.files}
+            self.job.uncertain |= paths
             try:
                 self._commit(left)
             except _GroupConflictError as error:
+                self.job.uncertain -= paths
                 bad = [result for result in left if result.group.id in error.groups]
                 self.discard(bad)
                 conflicts += [result.group for result in bad]
                 left = [result for result in left if result.group.id not in error.groups]
                 continue
             except ConflictError as error:
+                self.job.uncertain -= paths
                 self.discard(left)
                 self._fail(left, error)
                 break
-            except BaseException as error:
+            except SkipstoneError as error:
                 # The snapshot may exist.
-                self.job.uncertain |= {file.path for result in left for file in result.files}
-                if not isinstance(error, SkipstoneError):
-                    raise
                 self._fail(left, error)
                 break
             self.job.committed += left
@@ -539,7 +542,8 @@ class _Round:
             sequence=pinned,
             specs=self.specs,
         )
-        number = publish(work, check.validate, keep=True)
+        with interrupts_noted(self.plan.table, work.state):
+            number = publish(work, check.validate, keep=True)
         assert number is not None
         self.job.snapshots.append(number)
         numbers = ", ".join(map(str, self.job.snapshots))

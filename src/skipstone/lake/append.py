@@ -251,9 +251,17 @@ class Append:
             try:
                 rolled_back = self._roll_back(keys)
             except FileError:
-                message = f"job {self._job} may or may not have been published: {error}"
                 hint = "list the lake when the store is available; it has all files of the job or none"
+                message = f"job {self._job} may or may not have been published"
+                if not isinstance(error, Exception):
+                    error.add_note(f"{self._store.uri}: {message}; {hint}")
+                    raise error from None
+                message = f"{message}: {error}"
                 raise WriteError(message, path=self._store.uri, hint=hint) from error
+            if not isinstance(error, Exception):
+                error.add_note(
+                    f"{self._store.uri}: {'nothing was' if rolled_back else 'all rows were'} published"
+                )
             if rolled_back or not isinstance(error, FileError):
                 raise
             # Only the response was lost: the record exists.

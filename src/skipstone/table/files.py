@@ -6,7 +6,7 @@ So rows of a Spark data frame never pass through this process; only their keys d
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from skipstone.core.rows import RowSet
 from skipstone.errors import UsageError
 from skipstone.iceberg.writing.commit import check_properties
+from skipstone.iceberg.writing.outcome import CommitState
 from skipstone.iceberg.writing.target import NewFile
 from skipstone.scan.execute import execute
 from skipstone.scan.plan import Task
@@ -28,7 +29,7 @@ from skipstone.table.publish import Commit, Outcome
 from skipstone.table.report import RowCounts, WriteReport
 from skipstone.table.write import opened
 from skipstone.write.rows import choose_ingest_engine, open_rows
-from skipstone.write.table_job import TableIngest, open_target, table_layout
+from skipstone.write.table_job import Publish, TableIngest, open_target, table_layout
 
 if TYPE_CHECKING:
     from skipstone.scan.table import Table
@@ -59,9 +60,7 @@ class PutFiles:
         return Outcome(RowCounts(len(self.rows) - len(located), len(located)), None, located)
 
 
-def keyed_ingest(
-    table: Table, how: Overwrite | None, branch: str
-) -> Callable[[Sequence[NewFile], Mapping[str, str]], int | None]:
+def keyed_ingest(table: Table, how: Overwrite | None, branch: str) -> Publish:
     """Return the function that commits files of an ingest into a keyed table."""
     if how is not None or branch != "main":
         hint = "use the table's own methods: delete, append and upsert"
@@ -70,14 +69,19 @@ def keyed_ingest(
     # Refused before any file is written.
     opened(table)
 
-    def publish(files: Sequence[NewFile], properties: Mapping[str, str]) -> int | None:
-        return put_files(table.refresh(), files, "append", None, properties).snapshot
+    def publish(files: Sequence[NewFile], properties: Mapping[str, str], state: CommitState) -> int | None:
+        return put_files(table.refresh(), files, "append", None, properties, state).snapshot
 
     return publish
 
 
 def put_files(
-    table: Table, files: Sequence[NewFile], name: str, token: str | None, properties: Mapping[str, str]
+    table: Table,
+    files: Sequence[NewFile],
+    name: str,
+    token: str | None,
+    properties: Mapping[str, str],
+    state: CommitState,
 ) -> WriteReport:
     """Commit data files, and delete the rows that they replace; the files are deleted if that fails."""
     keys, target = opened(table)
@@ -90,7 +94,7 @@ def put_files(
         target.delete(files)
         raise
     change = PutFiles(name, keys, rows, tuple(files), name == "append")
-    return Commit(table, change, token, properties, index=False).run()
+    return Commit(table, change, token, properties, index=False, state=state).run()
 
 
 def read_keys(table: Table, keys: Keys, files: Sequence[NewFile]) -> pa.Table:
@@ -117,8 +121,8 @@ def write_frame(
     choice = choose_ingest_engine(engine, None, None, data)
     reports: list[WriteReport] = []
 
-    def publish(files: Sequence[NewFile], summary: Mapping[str, str]) -> int | None:
-        reports.append(put_files(table.refresh(), files, name, token, summary))
+    def publish(files: Sequence[NewFile], summary: Mapping[str, str], state: CommitState) -> int | None:
+        reports.append(put_files(table.refresh(), files, name, token, summary, state))
         return reports[0].snapshot
 
     current = open_target(table)

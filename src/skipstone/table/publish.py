@@ -27,6 +27,7 @@ from skipstone.errors import ConflictError, DuplicateKeyError, SkipstoneError, U
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, publish, summaries
+from skipstone.iceberg.writing.outcome import CommitState, note_interrupt
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout
@@ -102,7 +103,9 @@ class Commit:
     spent: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("locate", "write", "commit", "index"), 0.0)
     )
+    state: CommitState = field(default_factory=CommitState)
 
+    _begun: set[str] = field(default_factory=set)
     _data: tuple[NewFile, ...] = ()
     _files: tuple[NewFile, ...] = ()
     _removed: frozenset[str] = frozenset()
@@ -115,6 +118,16 @@ class Commit:
 
     def run(self) -> WriteReport:
         """Find the rows, write the files, and commit them."""
+        try:
+            return self._run()
+        except BaseException as error:
+            if not self.state.sent:
+                self._discard(self.change.files)
+                self._discard_begun()
+            note_interrupt(error, self.table.name, self.state)
+            raise
+
+    def _run(self) -> WriteReport:
         table = self.table
         check_current(table)
         table.flush_tail()
@@ -122,14 +135,11 @@ class Commit:
         if self._is_repeated(table.table):
             self._discard(self.change.files)
             return self._report(None)
-        self.target = Target.of(table.table, options=table.pinned.storage_options)
+        target = Target.of(table.table, options=table.pinned.storage_options)
+        self.target = dataclasses.replace(target, begun=self._begun)
         self.layout = table_layout(table.table, {})
         self.head, self.schema = table, table.table.metadata.schema()
-        try:
-            self._first()
-        except BaseException:
-            self._discard((*self.change.files, *self._data))
-            raise
+        self._first()
         if self._is_done:
             return self._report(None)
         start = time.perf_counter()
@@ -143,6 +153,7 @@ class Commit:
             self._operation,
             schema=self.schema.schema_id,
             allow_empty=True,
+            state=self.state,
         )
         before = self.spent["locate"] + self.spent["write"]
         number = publish(self.work, lambda: None, self._rebase)
@@ -227,13 +238,9 @@ class Commit:
         self._removed = frozenset(entries.paths.filter(pa.array(whole)).to_pylist())
         owners = np.unique(gone.files, return_inverse=True)[1]
         left = ~whole[owners]
-        try:
-            return write_deletes(
-                self.target, entries, owners[left], gone.positions[left], self.job, by_file=self._by_file
-            )
-        except BaseException:
-            self._discard(self._data)
-            raise
+        return write_deletes(
+            self.target, entries, owners[left], gone.positions[left], self.job, by_file=self._by_file
+        )
 
     @property
     def _by_file(self) -> bool:
@@ -295,6 +302,11 @@ class Commit:
         if files:
             with suppress(SkipstoneError):
                 Target.of(self.table.table, options=self.table.pinned.storage_options).delete(files)
+
+    def _discard_begun(self) -> None:
+        if self._begun:
+            with suppress(SkipstoneError):
+                self.target.store.delete(sorted(self._begun))
 
     # -- the report --------------------------------------------------------------------------
 

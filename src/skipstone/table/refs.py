@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from skipstone.errors import UsageError
 from skipstone.iceberg.catalogs import catalog_errors
 from skipstone.iceberg.metadata import ancestors
+from skipstone.iceberg.writing.outcome import CommitState, settled
 
 if TYPE_CHECKING:
     from skipstone.scan.table import Table
@@ -25,7 +28,7 @@ def create_ref(table: Table, name: str, snapshot: SnapshotLike | None, kind: str
     if not name or name.isdecimal():
         hint = "use a name that is not a number, which would be a snapshot id"
         raise UsageError(f"invalid name {name!r}", path=table.name, hint=hint)
-    with catalog_errors(table.table.catalog, table.name):
+    with _committing(table, lambda: name in table.table.metadata.refs):
         update = table.table.manage_snapshots()
         made = update.create_tag(number, name) if kind == "tag" else update.create_branch(number, name)
         made.commit()
@@ -38,11 +41,23 @@ def drop_ref(table: Table, name: str) -> None:
     if ref is None or name == "main":
         problem = "branch main can't be dropped" if name == "main" else f"unknown tag or branch {name!r}"
         raise UsageError(problem, path=table.name, hint=f"available: {_others(table)}")
-    with catalog_errors(table.table.catalog, table.name):
+    with _committing(table, lambda: name not in table.table.metadata.refs):
         update = table.table.manage_snapshots()
         made = update.remove_tag(name) if ref.snapshot_ref_type == "tag" else update.remove_branch(name)
         made.commit()
     table.refresh()
+
+
+@contextmanager
+def _committing(table: Table, has_landed: Callable[[], bool]) -> Iterator[None]:
+    """Convert errors of a commit, and say what interrupts of it have left."""
+    state = CommitState()
+    state.send()
+    with (
+        catalog_errors(table.table.catalog, table.name),
+        settled(table.table, table.name, state, has_landed),
+    ):
+        yield
 
 
 def _others(table: Table) -> str:
@@ -58,7 +73,7 @@ def rollback(table: Table, snapshot: SnapshotLike) -> None:
         raise UsageError(f"snapshot {number} is not an ancestor", path=table.name, hint=hint)
     # Unflushed rows would survive.
     table.flush_tail()
-    with catalog_errors(table.table.catalog, table.name):
+    with _committing(table, lambda: table.table.metadata.current_snapshot_id == number):
         table.table.manage_snapshots().rollback_to_snapshot(number).commit()
     table.refresh()
 

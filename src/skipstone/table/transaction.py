@@ -18,6 +18,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.filter import fix_clock
 from skipstone.errors import ConflictError, MissingFileError, UsageError
 from skipstone.iceberg.writing.commit import check_properties
+from skipstone.iceberg.writing.outcome import CommitState, interrupts_noted, note_interrupt
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import PublicNames
 from skipstone.report.units import plural
@@ -239,6 +240,11 @@ class Transaction(PublicNames):
                 began. Nothing is written then.
         """
         self._check()
+        state = CommitState()
+        with interrupts_noted(self._table.name, state):
+            return self._commit(state)
+
+    def _commit(self, state: CommitState) -> WriteReport:
         self._ended = "was committed"
         self._table.flush_tail()
         if not len(self._staged):
@@ -254,6 +260,7 @@ class Transaction(PublicNames):
                 token=self._token,
                 properties=self._properties,
                 rebased=self._check_conflicts,
+                state=state,
             )
         except BaseException:
             self._ended = "has failed"
@@ -290,6 +297,8 @@ class Transaction(PublicNames):
             self.commit()
         else:
             self.rollback()
+            if error is not None:
+                note_interrupt(error, self._table.name, CommitState())
 
     def __repr__(self) -> str:
         return f"Transaction({self._table.name!r}, {self._ended or 'open'})"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from skipstone.core.filter import fix_clock
 from skipstone.errors import UsageError, did_you_mean
 from skipstone.iceberg.writing.commit import check_properties
+from skipstone.iceberg.writing.outcome import CommitState
 from skipstone.iceberg.writing.target import Target, check_columns
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Predicate
@@ -47,6 +48,7 @@ def put(
     rebased: Rebased | None = None,
     index: bool = True,
     record: bool = True,
+    state: CommitState | None = None,
 ) -> WriteReport:
     """Insert or replace rows, and delete keys, as one snapshot.
 
@@ -62,12 +64,13 @@ def put(
         rebased: Called after concurrent commits, before the next attempt; it can raise ConflictError.
         index: Whether to add new files to the table's index.
         record: Whether the token is recorded even if nothing changes.
+        state: Told what becomes of the commit.
     """
     keys, target = opened(table)
     some = stored(rows, target) if rows is not None else pa.Table.from_batches([], target.schema)
     gone = None if deleted is None else keys.parse(deleted)
     change = Put(name, keys, target, some, gone, compare=compare, new=new)
-    return commit(table, change, token, properties, rebased=rebased, index=index, record=record)
+    return commit(table, change, token, properties, rebased=rebased, index=index, record=record, state=state)
 
 
 def commit(
@@ -79,11 +82,13 @@ def commit(
     rebased: Rebased | None = None,
     index: bool = True,
     record: bool = True,
+    state: CommitState | None = None,
 ) -> WriteReport:
     """Commit a change."""
     if token is not None and not (isinstance(token, str) and token):
         raise UsageError(f"token must be a non-empty string, got {token!r}", hint="omit it, or pass a string")
-    return Commit(table, change, token, check_properties(properties), rebased, index, record).run()
+    checked, state = check_properties(properties), state or CommitState()
+    return Commit(table, change, token, checked, rebased, index, record, state=state).run()
 
 
 def opened(table: Table) -> tuple[Keys, Target]:

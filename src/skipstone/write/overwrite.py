@@ -21,6 +21,7 @@ from skipstone.errors import ConflictError, SkipstoneError, UsageError
 from skipstone.iceberg.metadata import tolerant
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, source_span
 from skipstone.iceberg.writing.commit import Changes, replace
+from skipstone.iceberg.writing.outcome import CommitState
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import WrittenFile, write_files
 from skipstone.parquet.write.layout import PageLayout
@@ -310,6 +311,7 @@ def overwrite(
     *,
     branch: str,
     properties: Mapping[str, str],
+    state: CommitState | None = None,
 ) -> OverwriteResult:
     """Commit new files and remove the rows they replace; delete the new files if all attempts fail."""
     attempt = 0
@@ -317,7 +319,7 @@ def overwrite(
         attempt += 1
         try:
             return _try_overwrite(
-                table, how, files, rewriter, engine, branch, properties, last=attempt == _TRIES
+                table, how, files, rewriter, engine, branch, properties, state, last=attempt == _TRIES
             )
         except ConflictError:
             if attempt == _TRIES:
@@ -333,6 +335,7 @@ def _try_overwrite(
     engine: Engine,
     branch: str,
     properties: Mapping[str, str],
+    state: CommitState | None,
     *,
     last: bool,
 ) -> OverwriteResult:
@@ -366,6 +369,7 @@ def _try_overwrite(
             properties=properties,
             branch=branch,
             keep=not last,
+            state=state,
         )
     except ConflictError:
         if not last:

@@ -15,6 +15,7 @@ from skipstone.engine.stopping import stoppable
 from skipstone.errors import SchemaError, SkipstoneError, UsageError, did_you_mean
 from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.writing.commit import JOB, append, check_properties
+from skipstone.iceberg.writing.outcome import CommitState, interrupts_noted
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import WrittenFile
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     )
 
 
+Publish = Callable[[Sequence[NewFile], Mapping[str, str], CommitState], int | None]
+"""Commits files with properties of the snapshot, and returns its id."""
 OVERWRITES: Final = ("all", "partitions")
 
 
@@ -156,7 +159,7 @@ class TableIngest:
     index: bool = True
     queries: QueryLog | None = None
     progress: IngestProgress | None = None
-    publish: Callable[[Sequence[NewFile], Mapping[str, str]], int | None] | None = None
+    publish: Publish | None = None
     """Commits the files of a keyed table; None for other tables."""
 
     def run(self, rows: Rows, storage_options: StorageOptions | None = None) -> IngestReport:
@@ -171,8 +174,8 @@ class TableIngest:
         layout.check(target.schema)
         if self.how is not None:
             self.how.check(target)
-        job = secrets.token_hex(10)
-        with stoppable("no row was written") as stop, rows:
+        job, state = secrets.token_hex(10), CommitState()
+        with stoppable("no row was written") as stop, interrupts_noted(name, state), rows:
             survey = rows.survey(layout, target.fitted)
             if self.queries is not None:
                 layout = add_blooms(survey, layout, self.queries)
@@ -181,12 +184,13 @@ class TableIngest:
             try:
                 files = self._write(rows, target, job, layout, survey)
                 check_stop()
+                clock.lap("write")
+                new = [target.new_file(file) for file in files]
+                number, replaced, moved = self._commit(target, new, job, layout, survey, rows, state)
             except BaseException:
-                delete_leftovers(target, job)
+                if not state.sent:
+                    delete_leftovers(target, job)
                 raise
-            clock.lap("write")
-            new = [target.new_file(file) for file in files]
-            number, replaced, moved = self._commit(target, new, job, layout, survey, rows)
             if number is not None:
                 stop.outcome = f"rows were committed as snapshot {number}; their index may be incomplete"
             delete_leftovers(target, job, committed=[*new, *moved])
@@ -234,16 +238,25 @@ class TableIngest:
         layout: PageLayout,
         survey: RowSurvey,
         rows: Rows,
+        state: CommitState,
     ) -> tuple[int | None, int, Sequence[NewFile]]:
         """Commit, and return the snapshot, the number of files removed and the files rewritten."""
         summary = {**self.properties, JOB: job}
         if self.publish is not None:
-            return self.publish(files, summary), 0, ()
+            return self.publish(files, summary, state), 0, ()
         if self.how is None:
-            return append(self.table, target, files, properties=summary, branch=self.branch), 0, ()
+            number = append(self.table, target, files, properties=summary, branch=self.branch, state=state)
+            return number, 0, ()
         rewriter = Rewriter(target, layout, survey.profile, job)
         result = overwrite_files(
-            self.table, self.how, files, rewriter, rows.engine, branch=self.branch, properties=summary
+            self.table,
+            self.how,
+            files,
+            rewriter,
+            rows.engine,
+            branch=self.branch,
+            properties=summary,
+            state=state,
         )
         return result.snapshot, result.replaced, result.moved
 

@@ -52,9 +52,12 @@ from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteErr
 from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.metadata import ancestors, tolerant
-from skipstone.iceberg.writing.target import NewFile, Target, check_version
+from skipstone.iceberg.writing.outcome import CommitState, settle
+from skipstone.iceberg.writing.target import NewFile, Target, check_version, metadata_files_written
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
@@ -126,7 +129,11 @@ class Producer:
     """Snapshot id: the same for every attempt, so that one that landed is recognized."""
     specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
     """Specs under which files were written, beside that of the target."""
-    _written: list[str] = field(default_factory=list)
+    state: CommitState = field(default_factory=CommitState)
+    written: list[str] = field(default_factory=list)
+    """Metadata files of the current attempt."""
+    sequence_sent: int = -1
+    """Sequence number of the snapshot that was made last."""
 
     def __post_init__(self) -> None:
         self.number = int(self.table.metadata.new_snapshot_id())
@@ -139,7 +146,7 @@ class Producer:
         kept, dropped = self._carried(head)
         manifests = [*self._added(), *kept]
         parent = None if head is None else head.snapshot_id
-        sequence = metadata.next_sequence_number()
+        self.sequence_sent = sequence = metadata.next_sequence_number()
         listed = self._new(f"snap-{self.number}-0-{uuid.uuid4()}.avro")
         with write_manifest_list(
             format_version=table.format_version,
@@ -170,11 +177,18 @@ class Producer:
         )
 
     def clean(self) -> None:
-        """Delete the manifests of a failed attempt."""
-        for path in self._written:
-            with suppress(Exception):
-                self.table.io.delete(path)
-        self._written.clear()
+        """Delete the metadata files of a failed attempt."""
+        self.delete(self.written)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete metadata files that were written, except those that the table names."""
+        log = self.table.metadata.metadata_log
+        named = {self.table.metadata_location, *(one.metadata_file for one in log)}
+        for path in list(paths):
+            if path not in named:
+                with suppress(Exception):
+                    self.table.io.delete(path)
+            self.written.remove(path)
 
     def reset(self) -> None:
         """Prepare another attempt after one that lost a race."""
@@ -294,12 +308,24 @@ class Producer:
 
     def _new(self, name: str) -> str:
         path: str = self.table.location_provider().new_metadata_location(name)
-        self._written.append(path)
+        self.written.append(path)
         return path
 
 
 class _ManifestWriter(ManifestWriter):
     """Writes NULL partitions of required columns, such as of void fields, which pyiceberg 0.12 can't."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            super().__exit__(kind, error, trace)
+        else:
+            # pyiceberg would raise another error if nothing was written yet.
+            self._writer.__exit__(kind, error, trace)
 
     def _with_partition(self, format_version: TableVersion) -> Schema:
         fields = self._spec.partition_type(self._schema).fields
@@ -469,13 +495,23 @@ def append(
     properties: Mapping[str, str] | None = None,
     branch: str = MAIN_BRANCH,
     done: Callable[[Table], bool] = lambda _: False,
+    state: CommitState | None = None,
 ) -> int | None:
     """Add files as one snapshot and return its id; ``properties`` go into its summary.
 
     If ``done`` returns True for the table that the snapshot would follow, the rows are already committed: the
     files are deleted, and None is returned.
     """
-    work = Producer(table, target, tuple(files), frozenset(), properties or {}, branch, Operation.APPEND)
+    work = Producer(
+        table,
+        target,
+        tuple(files),
+        frozenset(),
+        properties or {},
+        branch,
+        Operation.APPEND,
+        state=state or CommitState(),
+    )
     return publish(work, lambda: None, done)
 
 
@@ -490,6 +526,7 @@ def replace(
     properties: Mapping[str, str] | None = None,
     branch: str = MAIN_BRANCH,
     keep: bool = False,
+    state: CommitState | None = None,
 ) -> int | None:
     """Add and drop files, as planned on the snapshot ``base``, as one snapshot and return its id.
 
@@ -497,7 +534,16 @@ def replace(
     is a missing file to drop. With ``keep`` the new files stay after a ConflictError, for another attempt.
     """
     paths = frozenset(removed)
-    work = Producer(table, target, tuple(files), paths, properties or {}, branch, Operation.OVERWRITE)
+    work = Producer(
+        table,
+        target,
+        tuple(files),
+        paths,
+        properties or {},
+        branch,
+        Operation.OVERWRITE,
+        state=state or CommitState(),
+    )
 
     def validate() -> None:
         since = _since(table, base, branch, target.name)
@@ -547,13 +593,24 @@ def publish(
         hint = f"check whether snapshot {work.number} exists before retrying; no file was deleted"
         problem = f"outcome of the commit is unknown: {error}"
         raise WriteError(problem, path=work.target.name, hint=hint) from error.__cause__
-    except BaseException as error:
+    except Exception as error:
+        work.state.fail()
         work.clean()
         if not (keep and isinstance(error, ConflictError)):
             _discard(work)
         raise
+    except BaseException:
+        _settle(work)
+        raise
     _discard(work)
     return None
+
+
+def _settle(work: Producer) -> None:
+    """Find out what an interrupt has left, and delete the files if nothing was or will be committed."""
+    settle(work.table, work.state, lambda: _has_landed(work) or (None if _is_outrun(work) else False))
+    if not work.state.sent:
+        _discard(work)
 
 
 def _retry(work: Producer, validate: Callable[[], None], done: Callable[[Table], bool]) -> bool:
@@ -589,28 +646,38 @@ def attempts(table: Table) -> Iterator[int]:
 def _try(work: Producer) -> str:
     """Attempt once; return "" on success, or the catalog's message if another commit was faster."""
     updates, requirements = work.updates()
+    work.state.send(work.number)
     try:
-        work.table._do_commit(updates, requirements)
-    except BaseException as error:
+        with metadata_files_written(work.written):
+            work.table._do_commit(updates, requirements)
+    except Exception as error:
         # It can have landed nevertheless: the response to a first request can be lost.
         try:
             _refresh(work)
-            landed = work.table.metadata.snapshot_by_id(work.number) is not None
+            landed = _has_landed(work)
         except SkipstoneError:
             raise
         except Exception:  # noqa: BLE001
             raise _UnknownOutcomeError(scrub(error)) from error
-        if landed:
-            return ""
-        # The number of the snapshot was used by another one, which may have been rolled back.
-        last = getattr(work.table.metadata, "last_sequence_number", -1)  # version 1 has none
-        outrun = last >= updates[0].snapshot.sequence_number
-        if outrun or isinstance(error, CommitFailedException):
-            return scrub(error)
-        if isinstance(error, ValidationError):
-            raise _refusal(error, work.target.name) from error
-        raise _UnknownOutcomeError(scrub(error)) from error
+        if not landed:
+            if _is_outrun(work) or isinstance(error, CommitFailedException):
+                work.state.fail()
+                return scrub(error)
+            if isinstance(error, ValidationError):
+                raise _refusal(error, work.target.name) from error
+            raise _UnknownOutcomeError(scrub(error)) from error
+    work.state.land()
     return ""
+
+
+def _has_landed(work: Producer) -> bool:
+    return work.table.metadata.snapshot_by_id(work.number) is not None
+
+
+def _is_outrun(work: Producer) -> bool:
+    """Whether the number of the snapshot was used by another one, which may have been rolled back."""
+    # Version 1 has no sequence numbers.
+    return bool(getattr(work.table.metadata, "last_sequence_number", -1) >= work.sequence_sent)
 
 
 def _refresh(work: Producer) -> None:

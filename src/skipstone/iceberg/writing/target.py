@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from pyiceberg.types import PrimitiveType
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError, UsageError
-from skipstone.iceberg.catalogs import storage_options
+from skipstone.iceberg.catalogs import METADATA_FILES, storage_options
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, partition_values
 from skipstone.iceberg.writing.metrics import (
     FileMetrics,
@@ -210,6 +211,19 @@ def _uuids(column: pa.ChunkedArray, name: str, table: str) -> pa.Array:
 # -- local files of an embedded catalog --------------------------------------------------------
 
 
+_WRITTEN: Final[ContextVar[list[str] | None]] = ContextVar("written", default=None)
+
+
+@contextmanager
+def metadata_files_written(paths: list[str]) -> Iterator[None]:
+    """Add the metadata files that an embedded catalog writes meanwhile to a list, before it opens them."""
+    token = _WRITTEN.set(paths)
+    try:
+        yield
+    finally:
+        _WRITTEN.reset(token)
+
+
 class DurableFileIO(PyArrowFileIO):
     """A FileIO that syncs local files when they are closed.
 
@@ -218,6 +232,8 @@ class DurableFileIO(PyArrowFileIO):
 
     def new_output(self, location: str) -> OutputFile:  # type: ignore[override]
         """Open a file for writing."""
+        if (paths := _WRITTEN.get()) is not None and location.endswith(METADATA_FILES):
+            paths.append(location)
         output, path = super().new_output(location), local_name(location)
         return output if path is None else _LocalOutput(output, Path(path))
 
@@ -305,6 +321,8 @@ class Target:
     """Format version of the table."""
     key: PartitionKey | None = None
     """The partition of all rows; None if it is computed from their values."""
+    begun: set[str] | None = None
+    """Keys of all files whose names were chosen, if they are collected: an interrupt can leave such files."""
 
     @classmethod
     def of(
@@ -427,8 +445,12 @@ class Target:
 
     def stored_as(self, key: str) -> str:
         """The final path of a file below the root; only a commit makes it visible."""
-        if not self.hashed:
-            return key
+        stored = key if not self.hashed else self._hashed(key)
+        if self.begun is not None:
+            self.begun.add(stored)
+        return stored
+
+    def _hashed(self, key: str) -> str:
         provider = ObjectStoreLocationProvider(
             "", {"write.data.path": "x", "write.object-storage.partitioned-paths": str(not self.bare).lower()}
         )

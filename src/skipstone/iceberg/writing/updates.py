@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
 
 from skipstone.errors import ConflictError, SkipstoneError, WriteError, scrub
 from skipstone.iceberg.writing.commit import attempts, check_pyiceberg, refresh_table
+from skipstone.iceberg.writing.outcome import CommitState, settled
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -65,23 +66,30 @@ def remove_snapshots(
     catalog if a branch or tag has changed since. Data files are not touched.
     """
     check_pyiceberg()
-    problem = ""
-    for _ in attempts(table):
-        refresh_table(table, name)
-        before = table.metadata
-        ids, refs = choose(before)
-        gone = frozenset(ids)
-        if not gone and not refs:
-            return before, gone
-        statistics = [one.snapshot_id for one in before.partition_statistics if one.snapshot_id in gone]
-        updates = (
-            *(_REMOVE_REF(ref_name=ref) for ref in refs),
-            *(_REMOVE_STATISTICS(snapshot_id=number) for number in dict.fromkeys(statistics)),
-            *((_REMOVE(snapshot_ids=sorted(gone)),) if gone else ()),
-        )
-        problem = _try(table, name, updates, _requirements(before), gone, refs)
-        if not problem:
-            return before, gone
+    problem, state = "", CommitState()
+    gone: frozenset[int] = frozenset()
+    refs: Sequence[str] = ()
+    files = "; remove_orphans deletes the files that nothing refers to"
+    with settled(table, name, state, lambda: _are_removed(table, gone, refs), afterwards=files):
+        for _ in attempts(table):
+            refresh_table(table, name)
+            before = table.metadata
+            ids, refs = choose(before)
+            gone = frozenset(ids)
+            if not gone and not refs:
+                return before, gone
+            statistics = [one.snapshot_id for one in before.partition_statistics if one.snapshot_id in gone]
+            updates = (
+                *(_REMOVE_REF(ref_name=ref) for ref in refs),
+                *(_REMOVE_STATISTICS(snapshot_id=number) for number in dict.fromkeys(statistics)),
+                *((_REMOVE(snapshot_ids=sorted(gone)),) if gone else ()),
+            )
+            state.send()
+            problem = _try(table, name, updates, _requirements(before), gone, refs)
+            if not problem:
+                state.land()
+                return before, gone
+            state.fail()
     raise ConflictError(
         f"commit failed in every attempt because of concurrent commits: {problem}",
         path=name,
@@ -95,7 +103,7 @@ def _try(
     """Attempt once; return "" on success, or the catalog's message if another commit was faster."""
     try:
         table._do_commit(updates, requirements)
-    except BaseException as error:
+    except Exception as error:
         try:
             # It can have landed nevertheless.
             refresh_table(table, name)
@@ -103,14 +111,19 @@ def _try(
             raise
         except Exception:  # noqa: BLE001
             raise _unknown(name, error) from error
-        left = {one.snapshot_id for one in table.metadata.snapshots}
-        if not left & set(gone) and not set(refs) & table.metadata.refs.keys():
+        if _are_removed(table, gone, refs):
             return ""
+        left = {one.snapshot_id for one in table.metadata.snapshots}
         # Some catalogs refuse to remove what another commit has removed.
         if isinstance(error, CommitFailedException) or not set(gone) <= left:
             return scrub(error)
         raise _unknown(name, error) from error
     return ""
+
+
+def _are_removed(table: Table, gone: Collection[int], refs: Sequence[str]) -> bool:
+    left = {one.snapshot_id for one in table.metadata.snapshots}
+    return not left & set(gone) and not set(refs) & table.metadata.refs.keys()
 
 
 def _unknown(name: str, error: BaseException) -> WriteError:

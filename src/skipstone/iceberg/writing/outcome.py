@@ -1,0 +1,111 @@
+"""What is known of a commit, at any moment: an interrupt such as Ctrl-C can come between any two steps.
+
+So new files are deleted only while nothing was sent to the catalog, or when the commit has certainly failed.
+An interrupt stays what it is, and gets a note that says what it has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skipstone.iceberg.metadata import tolerant
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+
+@dataclass(slots=True, eq=False)
+class CommitState:
+    """What is known of a commit; shared by all that would delete its files."""
+
+    sent: bool = False
+    """Whether it was sent and has not certainly failed: its files must stay."""
+    landed: bool = False
+    """Whether it is known to have succeeded."""
+    snapshot: int | None = None
+    """Id of the snapshot that was sent last; None for a change that makes none."""
+
+    def send(self, snapshot: int | None = None) -> None:
+        """Record that the commit is about to be sent."""
+        self.snapshot, self.landed, self.sent = snapshot, False, True
+
+    def land(self) -> None:
+        """Record that the commit has succeeded."""
+        self.landed = True
+
+    def fail(self) -> None:
+        """Record that the commit has certainly failed."""
+        self.sent = False
+
+    def __str__(self) -> str:
+        if self.landed:
+            made = "" if self.snapshot is None else f" as snapshot {self.snapshot}"
+            return f"interrupted after the commit: the change was committed{made}"
+        if not self.sent:
+            return "interrupted before the commit: nothing was committed"
+        check = "table's metadata" if self.snapshot is None else f"table has snapshot {self.snapshot}"
+        what = "check whether the" if self.snapshot is not None else "check the"
+        return (
+            f"interrupted during the commit, whose outcome is unknown: {what} {check} before retrying; "
+            "no file was deleted, and remove_orphans finds those left over"
+        )
+
+
+def note_interrupt(error: BaseException, name: str, text: object) -> None:
+    """Add a note to an interrupt that has none; the innermost caller knows most."""
+    if not isinstance(error, Exception) and not getattr(error, "__notes__", None):
+        error.add_note(f"{name}: {text}")
+
+
+@contextmanager
+def interrupts_noted(name: str, state: object) -> Iterator[None]:
+    """Add what is known of a commit to interrupts that pass."""
+    try:
+        yield
+    except BaseException as error:
+        note_interrupt(error, name, state)
+        raise
+
+
+@contextmanager
+def settled(
+    table: Table, name: str, state: CommitState, has_landed: Callable[[], bool], *, afterwards: str = ""
+) -> Iterator[None]:
+    """Find out and note what interrupts of a commit have left.
+
+    ``has_landed`` looks at the newest metadata; ``afterwards`` says what is not done yet after the commit.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            settle(table, state, has_landed)
+            note_interrupt(error, name, f"{state}{afterwards if state.landed else ''}")
+        raise
+
+
+def settle(table: Table, state: CommitState, has_landed: Callable[[], bool | None]) -> None:
+    """Find out whether an interrupted commit has landed.
+
+    ``has_landed`` looks at the newest metadata, and returns None if the commit has certainly failed.
+    """
+    if not state.sent or state.landed:
+        return
+    # A second interrupt, or an error, leaves the outcome unknown.
+    with suppress(BaseException):
+        tolerant(table.refresh)
+        landed = has_landed()
+        if landed:
+            state.land()
+        elif landed is None or ends_with_its_call(table.catalog):
+            state.fail()
+
+
+def ends_with_its_call(catalog: Catalog) -> bool:
+    """Whether a commit that was interrupted can't succeed later: no server is at work on it."""
+    engine = getattr(catalog, "engine", None)
+    return engine is not None and engine.dialect.name == "sqlite"
