@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import PydanticSerializationError
 
 import skipstone as sk
 from tests.table._keyed import content, new_table, rows
@@ -148,6 +149,31 @@ def test_an_interrupt_while_another_process_commits(tmp_path: Path) -> None:
     assert (seen, caught.value.__notes__) == ([1], [f"db.t: {BEFORE}"])
     fresh = sk.open("db.t", catalog=tmp_path)
     assert (fresh.get(50), fresh.get(77) is not None, orphans(tmp_path)) == (None, True, [])
+
+
+@pytest.mark.parametrize("name", ["upsert", "create_tag", "expire"])
+def test_an_interrupt_that_a_library_makes_an_error(name: str, tmp_path: Path) -> None:
+    """It comes while pydantic serializes the metadata, in Python code that it calls."""
+    table = filled(tmp_path, name)
+    first = shown(tmp_path)
+
+    def within(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "ser_model":
+            sys.setprofile(None)
+            press()
+
+    def profiled(commit: Callable[[], Any]) -> Any:
+        sys.setprofile(within)
+        return commit()
+
+    try:
+        with commits(table, profiled), pytest.raises(KeyboardInterrupt) as caught:
+            WRITES[name](table)
+    finally:
+        sys.setprofile(None)
+    assert isinstance(caught.value.__cause__, PydanticSerializationError)
+    assert caught.value.__notes__ == [f"db.t: {BEFORE}"]
+    assert (shown(tmp_path), orphans(tmp_path)) == (first, [])
 
 
 @pytest.mark.parametrize("name", ["upsert", "compact"])

@@ -52,7 +52,7 @@ from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteErr
 from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.metadata import ancestors, tolerant
-from skipstone.iceberg.writing.outcome import CommitState, settle
+from skipstone.iceberg.writing.outcome import CommitState, delete_metadata, interrupts_kept, settle
 from skipstone.iceberg.writing.target import NewFile, Target, check_version, metadata_files_written
 
 if TYPE_CHECKING:
@@ -181,14 +181,10 @@ class Producer:
         self.delete(self.written)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete metadata files that were written, except those that the table names."""
-        log = self.table.metadata.metadata_log
-        named = {self.table.metadata_location, *(one.metadata_file for one in log)}
-        for path in list(paths):
-            if path not in named:
-                with suppress(Exception):
-                    self.table.io.delete(path)
-            self.written.remove(path)
+        """Delete metadata files that were written."""
+        gone = dict.fromkeys(paths)
+        delete_metadata(self.table, gone)
+        self.written = [path for path in self.written if path not in gone]
 
     def reset(self) -> None:
         """Prepare another attempt after one that lost a race."""
@@ -645,10 +641,11 @@ def attempts(table: Table) -> Iterator[int]:
 
 def _try(work: Producer) -> str:
     """Attempt once; return "" on success, or the catalog's message if another commit was faster."""
-    updates, requirements = work.updates()
+    with interrupts_kept():
+        updates, requirements = work.updates()
     work.state.send(work.number)
     try:
-        with metadata_files_written(work.written):
+        with metadata_files_written(work.written), interrupts_kept():
             work.table._do_commit(updates, requirements)
     except Exception as error:
         # It can have landed nevertheless: the response to a first request can be lost.

@@ -6,12 +6,15 @@ An interrupt stays what it is, and gets a note that says what it has left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic_core import PydanticSerializationError
+
 from skipstone.iceberg.metadata import tolerant
+from skipstone.iceberg.writing.target import metadata_files_written
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -72,6 +75,17 @@ def interrupts_noted(name: str, state: object) -> Iterator[None]:
 
 
 @contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Raise the interrupt again that pydantic has made an error of its own, while it serialized metadata."""
+    try:
+        yield
+    except PydanticSerializationError as error:
+        if KeyboardInterrupt.__name__ in str(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+@contextmanager
 def settled(
     table: Table, name: str, state: CommitState, has_landed: Callable[[], bool], *, afterwards: str = ""
 ) -> Iterator[None]:
@@ -79,11 +93,15 @@ def settled(
 
     ``has_landed`` looks at the newest metadata; ``afterwards`` says what is not done yet after the commit.
     """
+    written: list[str] = []
     try:
-        yield
+        with interrupts_kept(), metadata_files_written(written):
+            yield
     except BaseException as error:
         if not isinstance(error, Exception):
             settle(table, state, has_landed)
+            if not state.sent:
+                delete_metadata(table, written)
             note_interrupt(error, name, f"{state}{afterwards if state.landed else ''}")
         raise
 
@@ -103,6 +121,17 @@ def settle(table: Table, state: CommitState, has_landed: Callable[[], bool | Non
             state.land()
         elif landed is None or ends_with_its_call(table.catalog):
             state.fail()
+
+
+def delete_metadata(table: Table, paths: Iterable[str]) -> None:
+    """Delete metadata files of commits that have failed, except those that the table names."""
+    log = table.metadata.metadata_log
+    named = {table.metadata_location, *(one.metadata_file for one in log)}
+    for path in paths:
+        if path not in named:
+            # Files that can't be deleted stay invisible.
+            with suppress(Exception):
+                table.io.delete(path)
 
 
 def ends_with_its_call(catalog: Catalog) -> bool:
