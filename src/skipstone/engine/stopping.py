@@ -68,7 +68,8 @@ def stoppable(outcome: str = "nothing was changed") -> Iterator[JobStop]:
         # A request after the last look at it.
         check_stop()
     except KeyboardInterrupt as error:
-        if not error.args:
+        # An interrupt during the commit itself has a note, which says more.
+        if not error.args and not getattr(error, "__notes__", None):
             error.args = (job.outcome,)
         raise
     finally:

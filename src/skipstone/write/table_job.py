@@ -175,7 +175,7 @@ class TableIngest:
         if self.how is not None:
             self.how.check(target)
         job, state = secrets.token_hex(10), CommitState()
-        with stoppable("no row was written") as stop, interrupts_noted(name, state), rows:
+        with stoppable("no row was written") as stop, rows:
             survey = rows.survey(layout, target.fitted)
             if self.queries is not None:
                 layout = add_blooms(survey, layout, self.queries)
@@ -186,7 +186,8 @@ class TableIngest:
                 check_stop()
                 clock.lap("write")
                 new = [target.new_file(file) for file in files]
-                number, replaced, moved = self._commit(target, new, job, layout, survey, rows, state)
+                with interrupts_noted(name, state):
+                    number, replaced, moved = self._commit(target, new, job, layout, survey, rows, state)
             except BaseException:
                 if not state.sent:
                     delete_leftovers(target, job)

@@ -52,7 +52,7 @@ from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteErr
 from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.metadata import ancestors, tolerant
-from skipstone.iceberg.writing.outcome import CommitState, delete_metadata, interrupts_kept, settle
+from skipstone.iceberg.writing.outcome import CommitState, delete_metadata, keep_interrupts, settle
 from skipstone.iceberg.writing.target import NewFile, Target, check_version, metadata_files_written
 
 if TYPE_CHECKING:
@@ -641,11 +641,11 @@ def attempts(table: Table) -> Iterator[int]:
 
 def _try(work: Producer) -> str:
     """Attempt once; return "" on success, or the catalog's message if another commit was faster."""
-    with interrupts_kept():
+    with keep_interrupts():
         updates, requirements = work.updates()
     work.state.send(work.number)
     try:
-        with metadata_files_written(work.written), interrupts_kept():
+        with metadata_files_written(work.written), keep_interrupts():
             work.table._do_commit(updates, requirements)
     except Exception as error:
         # It can have landed nevertheless: the response to a first request can be lost.

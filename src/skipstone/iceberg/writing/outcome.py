@@ -29,12 +29,14 @@ class CommitState:
     """Whether it was sent and has not certainly failed: its files must stay."""
     landed: bool = False
     """Whether it is known to have succeeded."""
+    tried: bool = False
+    """Whether it was ever sent."""
     snapshot: int | None = None
     """Id of the snapshot that was sent last; None for a change that makes none."""
 
     def send(self, snapshot: int | None = None) -> None:
         """Record that the commit is about to be sent."""
-        self.snapshot, self.landed, self.sent = snapshot, False, True
+        self.snapshot, self.landed, self.tried, self.sent = snapshot, False, True, True
 
     def land(self) -> None:
         """Record that the commit has succeeded."""
@@ -47,13 +49,12 @@ class CommitState:
     def __str__(self) -> str:
         if self.landed:
             made = "" if self.snapshot is None else f" as snapshot {self.snapshot}"
-            return f"interrupted after the commit: the change was committed{made}"
+            return f"the change was committed{made}"
         if not self.sent:
-            return "interrupted before the commit: nothing was committed"
-        check = "table's metadata" if self.snapshot is None else f"table has snapshot {self.snapshot}"
-        what = "check whether the" if self.snapshot is not None else "check the"
+            return "nothing was committed"
+        made = "change was made" if self.snapshot is None else f"table has snapshot {self.snapshot}"
         return (
-            f"interrupted during the commit, whose outcome is unknown: {what} {check} before retrying; "
+            f"outcome of the commit is unknown: check whether the {made} before retrying; "
             "no file was deleted, and remove_orphans finds those left over"
         )
 
@@ -65,17 +66,18 @@ def note_interrupt(error: BaseException, name: str, text: object) -> None:
 
 
 @contextmanager
-def interrupts_noted(name: str, state: object) -> Iterator[None]:
-    """Add what is known of a commit to interrupts that pass."""
+def interrupts_noted(name: str, state: CommitState) -> Iterator[None]:
+    """Add what is known of a commit that was sent to interrupts that pass."""
     try:
         yield
     except BaseException as error:
-        note_interrupt(error, name, state)
+        if state.tried:
+            note_interrupt(error, name, state)
         raise
 
 
 @contextmanager
-def interrupts_kept() -> Iterator[None]:
+def keep_interrupts() -> Iterator[None]:
     """Raise the interrupt again that pydantic has made an error of its own, while it serialized metadata."""
     try:
         yield
@@ -95,7 +97,7 @@ def settled(
     """
     written: list[str] = []
     try:
-        with interrupts_kept(), metadata_files_written(written):
+        with keep_interrupts(), metadata_files_written(written):
             yield
     except BaseException as error:
         if not isinstance(error, Exception):

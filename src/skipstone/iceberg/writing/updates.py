@@ -18,7 +18,7 @@ from pyiceberg.table.update import (
 
 from skipstone.errors import ConflictError, SkipstoneError, WriteError, scrub
 from skipstone.iceberg.writing.commit import attempts, check_pyiceberg, refresh_table
-from skipstone.iceberg.writing.outcome import CommitState, interrupts_kept, settled
+from skipstone.iceberg.writing.outcome import CommitState, keep_interrupts, settled
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -102,7 +102,7 @@ def _try(
 ) -> str:
     """Attempt once; return "" on success, or the catalog's message if another commit was faster."""
     try:
-        with interrupts_kept():
+        with keep_interrupts():
             table._do_commit(updates, requirements)
     except Exception as error:
         try:
