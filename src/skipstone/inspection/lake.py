@@ -147,7 +147,7 @@ def inspect_lake(lake: Lake, columns: Sequence[str] = ()) -> LakeInspection:
         inspected.append(
             LakeColumn(
                 one.name,
-                type_name(one.type),
+                type_name(one.query_type or one.type),
                 not facts.may_null.any(),
                 overall(facts),
                 one.null_count,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skipstone.report import Reported
 from skipstone.report.json import record
+from skipstone.scan.statistics import live_rows, summary_number
 
 if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
@@ -46,6 +48,9 @@ class SnapshotEntry:
     removed_delete_files: int | None
     total_files: int | None
     total_rows: int | None
+    """Rows of the data files, deleted ones included."""
+    live_rows: int | None
+    """Rows that are not deleted; None if the summaries don't tell."""
     total_bytes: int | None
     summary: dict[str, str]
 
@@ -80,8 +85,16 @@ class TableList(Reported):
 
 def list_snapshots(table: Table) -> SnapshotList:
     """Return the snapshots of a table."""
-    entries = tuple(snapshot_entry(snapshot, ref_types(table)) for snapshot in table.snapshots())
+    entries = snapshot_entries(table.snapshots(), ref_types(table))
     return SnapshotList(table.name, table.uri, table.metadata.current_snapshot_id, entries)
+
+
+def snapshot_entries(
+    snapshots: Sequence[SnapshotInfo], types: Mapping[str, str]
+) -> tuple[SnapshotEntry, ...]:
+    """Return the snapshots of a table, which are sorted from old to new."""
+    live = live_rows(snapshots)
+    return tuple(_entry(snapshot, types, live[snapshot.id]) for snapshot in snapshots)
 
 
 def ref_types(table: Table) -> dict[str, str]:
@@ -89,13 +102,8 @@ def ref_types(table: Table) -> dict[str, str]:
     return {name: str(ref.snapshot_ref_type.value) for name, ref in table.metadata.refs.items()}
 
 
-def snapshot_entry(snapshot: SnapshotInfo, types: Mapping[str, str]) -> SnapshotEntry:
-    """Return one snapshot with its branches, tags and numbers."""
-
-    def number(key: str) -> int | None:
-        text = snapshot.summary.get(key, "")
-        return int(text) if text.isascii() and text.isdigit() else None
-
+def _entry(snapshot: SnapshotInfo, types: Mapping[str, str], live: int | None) -> SnapshotEntry:
+    number = partial(summary_number, snapshot)
     return SnapshotEntry(
         snapshot.id,
         snapshot.parent,
@@ -113,6 +121,7 @@ def snapshot_entry(snapshot: SnapshotInfo, types: Mapping[str, str]) -> Snapshot
         number("removed-delete-files"),
         number("total-data-files"),
         number("total-records"),
+        live,
         number("total-files-size"),
         snapshot.summary,
     )

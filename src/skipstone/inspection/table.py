@@ -13,7 +13,7 @@ from skipstone.core.plain import type_name
 from skipstone.errors import SchemaError
 from skipstone.inspection.file import overall
 from skipstone.inspection.lake import FileSizes, LakeColumn, measure_sizes
-from skipstone.inspection.snapshots import SnapshotEntry, ref_types, snapshot_entry
+from skipstone.inspection.snapshots import SnapshotEntry, ref_types, snapshot_entries
 from skipstone.prune.clustering import clustering
 from skipstone.report import Reported
 from skipstone.report.json import record
@@ -95,6 +95,9 @@ class TableInspection(Reported):
     specs: tuple[SpecUse, ...]
     files: int
     rows: int
+    """Rows of the data files, deleted ones included."""
+    live_rows: int | None
+    """Rows that are not deleted; None if neither the delete files nor the snapshots' summaries tell."""
     bytes: int
     deletes: tuple[TableDeletes, ...]
     files_with_deletes: int
@@ -134,7 +137,9 @@ def inspect_table(table: Table) -> TableInspection:
     deletes, _ = table.delete_inventory.everything
     kinds, touched = _deletes(table, data, deletes)
     schema = table.iceberg_schema
-    pinned = next((one for one in table.snapshots() if one.id == table.snapshot), None)
+    entries = snapshot_entries(table.snapshots(), ref_types(table))
+    entry = next((one for one in entries if one.id == table.snapshot), None)
+    rows = int(data.rows.sum())
     io = table.io
     return TableInspection(
         table=table.name,
@@ -150,7 +155,8 @@ def inspect_table(table: Table) -> TableInspection:
         sort_order=_sort_order(table),
         specs=_specs(table, data),
         files=len(data),
-        rows=int(data.rows.sum()),
+        rows=rows,
+        live_rows=rows if not touched else entry.live_rows if entry is not None else None,
         bytes=int(data.sizes.sum()),
         deletes=kinds,
         files_with_deletes=touched,
@@ -161,7 +167,7 @@ def inspect_table(table: Table) -> TableInspection:
         properties=dict(metadata.properties),
         requests=io.requests,
         bytes_read=io.bytes,
-        entry=None if pinned is None else snapshot_entry(pinned, ref_types(table)),
+        entry=entry,
     )
 
 

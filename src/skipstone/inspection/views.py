@@ -11,7 +11,7 @@ from skipstone.index.results import IndexStatus
 from skipstone.inspection.doctor import Diagnosis
 from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn
 from skipstone.inspection.lake import LakeColumn, LakeInspection, LakeSchema
-from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList, snapshot_entry
+from skipstone.inspection.snapshots import SnapshotEntry, SnapshotList, TableList, snapshot_entries
 from skipstone.inspection.table import TableInspection
 from skipstone.prune.clustering import Clustering, Layout
 from skipstone.report.node import (
@@ -34,6 +34,7 @@ from skipstone.report.node import (
 )
 from skipstone.report.units import ago, cost, count, percent, phrase, plural, share, size, spark
 from skipstone.scan import views as scan_views
+from skipstone.scan.statistics import live_text
 
 if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
@@ -313,14 +314,15 @@ def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
     older = "" if inspected.schema_is_current else ", not the current schema"
     manifests = [one for one in inspected.manifests if one.manifests]
     listed = [f"{count(m.manifests)} of {_CONTENTS[m.content]}, {size(m.bytes)}" for m in manifests]
-    deleted = ", minus deleted ones" if inspected.files_with_deletes else ""
+    deleted = inspected.rows - inspected.live_rows if inspected.live_rows is not None else None
+    gone = f", and {plural(deleted, 'deleted row')} in the files" if deleted else ""
     return [
         ("location", inspected.location),
         ("uuid", inspected.uuid),
         ("format", f"Iceberg version {inspected.format_version}"),
         ("snapshot", snapshot),
         ("committed", committed),
-        ("rows", f"{count(inspected.rows)}{deleted}"),
+        ("rows", f"{live_text(inspected.live_rows, inspected.rows)}{gone}"),
         ("size", f"{size(inspected.bytes)} in {plural(inspected.files, 'data file')}"),
         ("schema", f"{inspected.schema_id}{older}: {plural(len(inspected.columns), 'field')}"),
         ("sort order", ", ".join(inspected.sort_order) or "none"),
@@ -385,7 +387,7 @@ def snapshots_tree(listed: SnapshotList | SnapshotInfo | Sequence[SnapshotInfo])
     """A line per snapshot, with the changes that its summary records."""
     if not isinstance(listed, SnapshotList):
         several = listed if isinstance(listed, Sequence) else [listed]
-        listed = SnapshotList("", "", None, tuple(snapshot_entry(one, {}) for one in several))
+        listed = SnapshotList("", "", None, snapshot_entries(several, {}))
     if not listed.snapshots:
         return ReportNode(body=(Text("the table has no snapshots"),))
     snapshots = table(
@@ -396,7 +398,7 @@ def snapshots_tree(listed: SnapshotList | SnapshotInfo | Sequence[SnapshotInfo])
         number("files", lambda one: _change(one, "files"), rank=4, optional=True),
         number("rows", lambda one: _change(one, "rows"), rank=2, optional=True),
         number("delete files", lambda one: _change(one, "delete_files"), rank=5, optional=True),
-        *fields(number, "total=total_rows@3", optional=True),
+        number("live rows", lambda one: live_text(one.live_rows, one.total_rows), rank=3, optional=True),
         text("refs", lambda one: ", ".join(map(str, one.refs)), rank=1),
         notes=("* marks the current snapshot",),
     )

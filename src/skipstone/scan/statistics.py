@@ -29,6 +29,7 @@ from skipstone.report import Reported
 from skipstone.scan.projection import list_hint
 
 if TYPE_CHECKING:
+    from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.scan.lake import Lake
 
 _UNKNOWN = -1
@@ -428,3 +429,47 @@ def bound_text(scalar: pa.Scalar) -> str:
     if isinstance(value, bytes):
         return "0x" + value.hex()
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+# -- snapshots of tables ----------------------------------------------------------------------------
+
+
+def live_rows(snapshots: Sequence[SnapshotInfo]) -> dict[int, int | None]:
+    """Return the rows of each snapshot that are not deleted; None if the summaries don't tell.
+
+    Totals include deleted rows, and positions may be deleted twice, or in files that are gone. So with delete
+    files the changes that a summary states are added to the rows of its parent.
+    """
+    live: dict[int, int | None] = {}
+    for one in snapshots:
+        total = summary_number(one, "total-records")
+        # The first snapshot that is left has no parent either.
+        first = (
+            one.parent is None and one.operation == "append" and total == summary_number(one, "added-records")
+        )
+        before = None if one.parent is None else live.get(one.parent)
+        inserted, deleted = (summary_number(one, f"skipstone.{what}") for what in ("inserted", "deleted"))
+        if first or summary_number(one, "total-delete-files") == 0:
+            live[one.id] = total
+        elif inserted is None and one.operation == "replace":
+            live[one.id] = before
+        elif inserted is None and one.operation == "append" and not summary_number(one, "added-delete-files"):
+            live[one.id] = _sum(before, summary_number(one, "added-records"))
+        else:
+            live[one.id] = _sum(before, inserted, None if deleted is None else -deleted)
+    return live
+
+
+def _sum(*parts: int | None) -> int | None:
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def summary_number(snapshot: SnapshotInfo, key: str) -> int | None:
+    """Return a number of a snapshot's summary, if it is there."""
+    text = snapshot.summary.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def live_text(live: int | None, total: int | None) -> str | None:
+    """Rows without the deleted ones, or at most how many there are."""
+    return f"{live:,}" if live is not None else None if total is None else f"≤ {total:,}"

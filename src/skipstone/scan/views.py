@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,15 @@ from skipstone.report.units import count, duration, percent, plural, size, some,
 from skipstone.scan.formats import display_texts
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
 from skipstone.scan.row_view import row_table, with_zones
-from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text, opened_name
+from skipstone.scan.statistics import (
+    ColumnStatistics,
+    LakeStatistics,
+    bound_text,
+    live_rows,
+    live_text,
+    opened_name,
+    summary_number,
+)
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
@@ -224,9 +233,12 @@ def _layout(lake: Lake) -> Iterator[tuple[str, str]]:
         snapshot = next((one for one in lake.snapshots() if one.id == lake.snapshot), None)
         yield "location", lake.uri
         yield "snapshot", f"{snapshot.id}, {snapshot.at:%Y-%m-%d %H:%M:%S} UTC" if snapshot else "none yet"
-        for name in ("records", "data files", "delete files"):
-            total = snapshot.summary.get(f"total-{name.replace(' ', '-')}", "") if snapshot else ""
-            yield name, count(int(total)) if total.isdecimal() and total != "0" else ""
+        if snapshot is not None:
+            live, number = live_rows(lake.snapshots()), partial(summary_number, snapshot)
+            yield "rows", live_text(live[snapshot.id], number("total-records")) or ""
+            for kind in ("data", "delete"):
+                files = number(f"total-{kind}-files")
+                yield f"{kind} files", count(files) if files else ""
         yield "partitioned by", ", ".join(partition_texts(lake.metadata))
     else:
         sizes = [entry.size for entry in lake.entries]
