@@ -10,7 +10,8 @@ with one small ingest and one small write before; every lake must hold the same 
 the peers of ``selective_reads`` on the same files. The lake is kept under ``.bench/`` and made again only
 when ``--again`` asks for it, or if this version can't use its index.
 
-*Small*: ingests of some megabytes, on local threads and on Spark: see ``small_ingest``.
+*Small*: ingests of some megabytes, on local threads and on Spark, and *tiny*: 5,000 files of 200 rows: see
+``small_ingest``.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from benchmarks.peers import open_indexed
 from benchmarks.queries import Query, plain_queries
 from benchmarks.selective_reads import FULL_PACE, KEYS, query_cases, variants_of
 from benchmarks.shuffled import shuffled_lake
-from benchmarks.small_ingest import small
+from benchmarks.small_ingest import TINY_FILES, small, tiny
 from benchmarks.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTS = ("writes", "queries", "small")
+PARTS = ("writes", "queries", "small", "tiny")
 SPARK, NO_INDEX, BARE = "spark", f"{OURS}, no index", f"{OURS}, no index, no blooms"
 ORDER = "event_id"
 # Arrow's own; Spark's would be 3, and slower.
@@ -70,6 +71,7 @@ class Sizes:
     times: int = TIMES
     pace: Pace | None = None
     warm_up: bool = True
+    tiny_files: int = TINY_FILES
 
 
 FULL = Sizes(pace=FULL_PACE)
@@ -277,6 +279,8 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
         ask(bench, events, keep)
     if "small" in bench.given.part:
         small(bench, events)
+    if "tiny" in bench.given.part:
+        tiny(bench, events, sizes.tiny_files)
     bench.finish()
 
 

@@ -2,9 +2,11 @@
 
 *Local threads*: 600,000 events in no order, in memory, 36 MB as a file, are written in the order of
 their ids by ``sk.ingest(..., engine="local")`` and by DuckDB's ``COPY (... ORDER BY ...)``, both with zstd at
-the same level. *Spark*: 300,000 events from a Parquet file, in a session that has written some before, by
-``sk.ingest`` and by ``write.parquet`` after the same sort. What is written is read back by pyarrow, DuckDB,
-Polars, DataFusion and Spark, which must agree.
+the same level. *Tiny files*: 5,000 files of 200 events each are written as one, in the order of their ids, by
+``sk.ingest_new(..., engine="local")``, DuckDB's ``COPY`` and Polars' ``sink_parquet``. *Spark*: 300,000
+events from a Parquet file, in a session that has written some before, by ``sk.ingest`` and, after the same
+sort, by ``write.parquet``. What is written is read back, by pyarrow, DuckDB, Polars, DataFusion and
+Spark or, for tiny files, by pyarrow; all must agree.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import pyarrow.parquet as pq
 
 import skipstone as sk
 from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Disagreement, Role, Target, Work
-from benchmarks.lakes import Events
+from benchmarks.lakes import Events, Lake
 from benchmarks.peers import THREADS
 from benchmarks.spark_session import spark_session
 
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOCAL_ROWS, SPARK_ROWS = 600_000, 300_000
+TINY_FILES, TINY_ROWS = 5_000, 200
 ORDER = "event_id"
 LEVEL = 1
 # At most so many times as long as the peer.
-LOCAL_LIMIT, SPARK_LIMIT = 2.0, 3.0
+LOCAL_LIMIT, SPARK_LIMIT, TINY_LIMIT = 2.0, 3.0, 3.0
 
 
 def rows_of(events: Events, rows: int) -> pa.Table:
@@ -96,10 +99,10 @@ def _contender(
     return Contender(name, run, role, prepare, check, work)
 
 
-def _by_duckdb(table: pa.Table, folder: Path) -> None:
+def _by_duckdb(rows: pa.Table | str, folder: Path) -> None:
     folder.mkdir()
     with duckdb.connect(config={"threads": THREADS}) as connection:
-        connection.register("rows", table)
+        connection.register("rows", connection.read_parquet(rows) if isinstance(rows, str) else rows)
         to = f"TO '{folder}/rows.parquet' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {LEVEL})"
         connection.execute(f"COPY (SELECT * FROM rows ORDER BY {ORDER}) {to}")
 
@@ -112,6 +115,17 @@ def _by_spark(frame: DataFrame, folder: Path) -> None:
 
 def _by_ours(data: Any, folder: Path, **options: Any) -> None:
     sk.ingest(data, str(folder), cluster_by=[ORDER], compression_level=LEVEL, **options)
+
+
+def _by_polars(files: str, folder: Path) -> None:
+    folder.mkdir()
+    rows = pl.scan_parquet(files).sort(ORDER)
+    rows.sink_parquet(folder / "rows.parquet", compression="zstd", compression_level=LEVEL)
+
+
+def _by_ingest_new(source: Path, folder: Path, **options: Any) -> None:
+    order = {"cluster_by": [ORDER], "compression_level": LEVEL, "engine": "local", "threads": THREADS}
+    sk.ingest_new(str(source), str(folder), **order, **options)
 
 
 def _limit(limit: float, peer: str) -> Target:
@@ -147,4 +161,42 @@ def small(bench: Bench, events: Events, rows: tuple[int, int] = (LOCAL_ROWS, SPA
             Case("small ingest, Spark", spark, [_limit(SPARK_LIMIT, "write.parquet")]),
         ]
         bench.section(f"small ingests: {len(table):,} and {len(few):,} rows", cases)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def tiny_source(events: Events, files: int, data: Path) -> Path:
+    """A folder of files of a few events each, in no order; made if it is not there."""
+    folder = data / f"tiny-{files}-{events.seed}"
+    if not folder.exists():
+        rows = rows_of(events, files * TINY_ROWS)
+        making = folder.with_name(f"{folder.name}.making")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        each = len(rows) // files
+        for number in range(files):
+            pq.write_table(rows.slice(number * each, each), making / f"{number:05d}.parquet")
+        making.rename(folder)
+    return folder
+
+
+def tiny(bench: Bench, events: Events, files: int = TINY_FILES) -> None:
+    """Time an ingest of many tiny files."""
+    scratch = bench.given.data / "tiny"
+    source = tiny_source(events, files, bench.given.data)
+    glob = f"{source}/*.parquet"
+    schema = pq.read_schema(source / "00000.parquet")
+
+    def check(folder: Path) -> tuple[int, int]:
+        return _hash(ds.dataset(Lake("written", folder).files).to_table(), schema)
+
+    contenders = [
+        _contender("duckdb", Role.PEER, scratch, partial(_by_duckdb, glob), check),
+        _contender("polars", Role.PEER, scratch, partial(_by_polars, glob), check),
+        _contender(OURS, Role.OURS, scratch, partial(_by_ingest_new, source), check),
+        _contender(
+            f"{OURS}, no index", Role.REFERENCE, scratch, partial(_by_ingest_new, source, index=False), check
+        ),
+    ]
+    case = Case("ingest of tiny files", contenders, [_limit(TINY_LIMIT, "the best peer")])
+    bench.section(f"{files:,} files of {TINY_ROWS} rows", [case])
     shutil.rmtree(scratch, ignore_errors=True)

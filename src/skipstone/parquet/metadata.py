@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -396,6 +397,18 @@ def all_chunks(files: Sequence[ParquetMetadata], leaf: int) -> list[ColumnMetaDa
         for file in files:
             file._check_chunks(leaf)
     return metas
+
+
+def check_together(files: Sequence[ParquetMetadata], leaves: Iterable[int]) -> None:
+    """Check chunks of files of one schema at once; invalid ones raise an error when they are used."""
+    ends = list(accumulate(file.row_group_count for file in files))
+    for leaf in leaves:
+        try:
+            metas = all_chunks(files, leaf)
+        except CorruptFileError:
+            return
+        for file, end in zip(files, ends, strict=True):
+            file._chunks.setdefault(leaf, metas[end - file.row_group_count : end])
 
 
 def all_encrypted(files: Sequence[ParquetMetadata], leaf: int) -> list[bool] | None:

@@ -28,6 +28,8 @@ from skipstone.engine.jobs import Engine, stream
 from skipstone.errors import UsageError, require
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
+from skipstone.parquet.metadata import ParquetMetadata, check_together
+from skipstone.parquet.recorded import RecordedMetadata
 from skipstone.parquet.slice import SlicePart, pool_for_much
 from skipstone.parquet.slice.columns import taken
 from skipstone.report import Traced
@@ -57,6 +59,8 @@ _SMALL = 8
 _FIRST_ROWS = 8_192
 _TRIED = 3
 _FOOTERS_AHEAD = 32
+# Footers whose chunks are checked in less time together.
+_CHECKED_TOGETHER = 8
 # A row group larger than the memory divided by this is decoded a batch at a time.
 _TOO_LARGE = 2
 # Remote files gain more from parallel requests, up to this many times the memory.
@@ -384,12 +388,24 @@ class Work:
         for number, task in enumerate(plan.tasks):
             if number % _FOOTERS_AHEAD == 0 and len(plan.tasks) > 1:
                 ahead = plan.tasks[number : number + _FOOTERS_AHEAD]
-                plan.files.layouts([t.entry for t in ahead])
+                layouts = plan.files.layouts([t.entry for t in ahead])
+                if len(layouts) >= _CHECKED_TOGETHER and not isinstance(layouts[0], RecordedMetadata):
+                    self._check_ahead(range(number, number + len(ahead)), wanted)
             reader = self.reader(number)
             leaves = reader.columns(wanted).leaves
             yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, growth)
             # Release the reader of a file that has been read.
             self._readers.pop(number - _FOOTERS_AHEAD, None)
+
+    def _check_ahead(self, tasks: Iterable[int], wanted: Projection) -> None:
+        """Check the chunks of many files at once."""
+        kinds: dict[tuple[int, tuple[int, ...]], list[ParquetMetadata]] = {}
+        for number in tasks:
+            metadata, leaves = self.reader(number).metadata, self.reader(number).columns(wanted).leaves
+            if not isinstance(metadata, RecordedMetadata):
+                kinds.setdefault((id(metadata.schema_group), leaves), []).append(metadata)
+        for (_, leaves), files in kinds.items():
+            check_together(files, leaves)
 
     def bundles(self) -> Iterator[tuple[Piece, ...]]:
         """All pieces of the plan in order; small ones are bundled."""

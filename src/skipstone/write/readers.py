@@ -43,7 +43,7 @@ _CSV_OPTIONS: Final = ("sep", "delimiter", "header", "quote", "escape", "nullVal
 _TASK_BYTES: Final = 32 * 2**20
 _READ: Final = 8 * 2**20
 # Parquet files that are planned together.
-_PLANNED: Final = 4_096
+_PLANNED: Final = 512
 
 
 def split_name(key: str) -> tuple[list[str], str | None]:
@@ -82,9 +82,10 @@ class FileSource:
             for entry in self.entries:
                 yield from self._read(entry)
             return
-        # A plan holds the footers of its files.
         for first in range(0, len(self.entries), _PLANNED):
-            lake = _parquet_lake(self.access, self.entries[first : first + _PLANNED], self.schema)
+            # Footers of files that have been read are released.
+            access = self.access if len(self.entries) <= _PLANNED else Files(self.store)
+            lake = _parquet_lake(access, self.entries[first : first + _PLANNED], self.schema)
             yield from lake.scan(index=False, threads=threads).to_reader()
 
     def _read(self, entry: ListedFile) -> Iterator[pa.RecordBatch]:

@@ -108,17 +108,30 @@ def test_spark_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "≥ 5 × Spark's own reader" in shown
 
 
+def test_tiny_files_are_ingested_beside_the_peers(tmp_path: Path) -> None:
+    from benchmarks import harness, ingest
+
+    file = tmp_path / "found.json"
+    sizes = ingest.Sizes(ROWS, BLOCKS, pace=harness.Pace(0.0, 1, 1), tiny_files=8)
+    ingest.main(["--quick", "--part", "tiny", "--data", str(tmp_path), "--json", str(file)], sizes)
+    (contenders,) = cases_of(file).values()
+    assert set(contenders) == {"duckdb", "polars", "skipstone", "skipstone, no index"}
+    assert all(found["bytes"] > 0 for found in contenders.values())
+    (source,) = tmp_path.glob("tiny-8-*")
+    assert len(list(source.iterdir())) == 8
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_ingest_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import harness, ingest
 
     file = tmp_path / "found.json"
-    sizes = ingest.Sizes(ROWS, BLOCKS, FILES, 1, harness.Pace(0.0, 1, 1), warm_up=False)
+    sizes = ingest.Sizes(ROWS, BLOCKS, FILES, 1, harness.Pace(0.0, 1, 1), warm_up=False, tiny_files=8)
     given = ["--quick", "--only", "point, event_id", "--data", str(tmp_path), "--json", str(file)]
     ingest.main(given, sizes)
     cases = cases_of(file)
-    few = {"small ingest, local threads", "small ingest, Spark"}
+    few = {"small ingest, local threads", "small ingest, Spark", "ingest of tiny files"}
     assert set(cases) == {"full ingest", "warm point, event_id, ingested100", *few}
     written = cases["full ingest"]
     assert {found["rows"] for found in written.values()} == {ROWS}

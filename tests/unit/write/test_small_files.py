@@ -45,7 +45,7 @@ def test_calls_for_each_file(tmp_path: Path) -> None:
         counts.append(
             calls(lambda source=source, lake=lake: _ingest(source, lake, 2 * len(list(source.iterdir()))))
         )
-    assert 300 < (counts[2] - counts[1]) / 100 <= 520
+    assert 300 < (counts[2] - counts[1]) / 100 <= 500
 
 
 def _ingest(source: Path, lake: Path, rows: int) -> None:
