@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,30 @@ def test_wrong_rows_are_refused(table: sk.Table, data: pa.Table, problem: str) -
         writer.upsert(pa.table({"id": [1]}))
         assert content(table) == {1: None}
         assert table.tail_status().calls == 1
+
+
+@pytest.mark.parametrize(
+    ("by", "column"),
+    [
+        ("truncate(10, v)", pa.array([-(2**31)], pa.int32())),
+        ("truncate(3, v)", pa.array([-(2**63)], pa.int64())),
+        ("hour(v)", pa.array([2**63 - 1], pa.int64()).view(pa.timestamp("us"))),
+        ("truncate(50, v)", pa.array([Decimal("-9.99")], pa.decimal128(3, 2))),
+    ],
+)
+def test_rows_that_no_partition_can_hold_are_refused_at_once(
+    catalog: sk.Catalog, by: str, column: pa.Array
+) -> None:
+    """Like in any other write; no later flush could commit them, nor anything after them."""
+    data = pa.table({"id": pa.array([1]), "v": column})
+    table = catalog.create_table("db.parted", data.schema, key=["id"], partition_by=[by])
+    nothing = data.set_column(1, "v", pa.nulls(1, column.type))
+    with writer_of(table) as writer:
+        for write in (writer.upsert, table.upsert):
+            with pytest.raises(sk.SchemaError, match="out of range of the partition transform"):
+                write(data)
+        writer.upsert(nothing)
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "v": None}]
 
 
 # -- other writers -----------------------------------------------------------------------------
@@ -295,6 +320,41 @@ def test_another_directory_is_recorded_in_the_table(
         writer_of(table, wal="s3://bucket/logs")
     with pytest.raises(sk.UsageError, match="below the table's location"):
         writer_of(table, wal=tmp_path / "w" / "db" / "t" / "wal")
+
+
+def test_a_property_can_not_name_any_directory(catalog: sk.Catalog, table: sk.Table, tmp_path: Path) -> None:
+    """The author of a table does not say where others write files; its user does."""
+    wanted = tmp_path / "precious"
+    wanted.mkdir()
+
+    def claim(**properties: str) -> None:
+        with catalog.open("db.t").table.transaction() as change:
+            change.set_properties({"skipstone.tail." + name: value for name, value in properties.items()})
+
+    claim(wal=str(wanted))
+    with pytest.raises(sk.ConflictError, match="tail of the table is not in this directory on this host"):
+        writer_of(catalog.open("db.t"))
+    claim(id="00ff")
+    with pytest.raises(sk.ConflictError, match="tail of the table is not in this directory on this host"):
+        writer_of(catalog.open("db.t"))
+    careful = catalog.open("db.t", stay_below_root=True)
+    for call in (careful.tail_status, lambda: writer_of(careful)):
+        with pytest.raises(sk.UsageError, match=r"skipstone\.tail\.wal names a directory outside the table"):
+            call()
+    assert list(wanted.iterdir()) == []
+    for name in ("relative/logs", "s3://bucket/logs", "/a\0b", ""):
+        claim(wal=name)
+        with pytest.raises(sk.UsageError, match="directory of the tail is not an absolute path"):
+            writer_of(catalog.open("db.t"))
+    with pytest.raises(sk.UsageError, match="wal= is not a local directory"):
+        writer_of(catalog.open("db.t"), wal="/a\0b")
+
+
+def test_a_table_that_stays_below_its_root_has_a_tail(catalog: sk.Catalog, table: sk.Table) -> None:
+    careful = catalog.open("db.t", stay_below_root=True)
+    with writer_of(careful) as writer:
+        writer.upsert(rows(k1=1))
+    assert careful.tail_status().floor == 1
 
 
 def test_a_tail_that_was_moved_fences_its_writer(catalog: sk.Catalog, table: sk.Table) -> None:

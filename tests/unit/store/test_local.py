@@ -3,13 +3,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from skipstone.errors import ReadError, UsageError
-from skipstone.store.local import LocalSource
+from skipstone.errors import ReadError, SkipstoneError, UsageError
+from skipstone.store.absolute import AbsoluteStore
+from skipstone.store.local import LocalSource, resolve_directories_once
 from skipstone.store.source import ByteRange, Source, open_source
 
 DATA = bytes(range(256)) * 1_000
@@ -194,3 +196,13 @@ def test_local_reads_import_no_object_store(file: Path) -> None:
         "assert 'obstore' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(file)], check=True, timeout=600)
+
+
+def test_a_path_with_a_nul_is_outside_every_root(tmp_path: Path) -> None:
+    """Such a path is that of no file, and its check is an error of ours."""
+    store = AbsoluteStore(str(tmp_path), root=str(tmp_path))
+    for context in (nullcontext, resolve_directories_once):
+        with context(), pytest.raises(ReadError, match="outside its root"):
+            store.open(f"{tmp_path}/x\0.parquet")
+    with pytest.raises(SkipstoneError):
+        AbsoluteStore(str(tmp_path)).open(f"{tmp_path}/x\0.parquet").size()

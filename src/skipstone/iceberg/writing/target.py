@@ -40,7 +40,7 @@ from skipstone.parquet.write.columns import find_column
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.partition import Split, label_rows, split_rows
 from skipstone.store.absolute import local_name, store_at
-from skipstone.store.local import make_directories, sync_file
+from skipstone.store.local import make_directories, sync_file, write_error
 from skipstone.store.store import Store
 
 if TYPE_CHECKING:
@@ -256,8 +256,9 @@ class _LocalOutput(OutputFile):
     def create(self, overwrite: bool = False) -> pa.NativeFile:
         if not overwrite and self.exists():
             raise FileExistsError(f"file already exists: {self.location}")
-        make_directories(self._path.parent)
-        return _SyncedFile(str(self._path), "wb")
+        with _write_errors(self._path):
+            make_directories(self._path.parent)
+            return _SyncedFile(str(self._path), "wb")
 
 
 class _SyncedFile(pa.OSFile):  # type: ignore[misc]
@@ -265,10 +266,23 @@ class _SyncedFile(pa.OSFile):  # type: ignore[misc]
     def __init__(self, path: str, _mode: str) -> None:
         self._path = Path(path)
 
+    def write(self, data: Any) -> int:
+        with _write_errors(self._path):
+            return int(super().write(data))
+
     def close(self) -> None:
         if not self.closed:
-            super().close()
-            sync_file(self._path)
+            with _write_errors(self._path):
+                super().close()
+                sync_file(self._path)
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, path) from error
 
 
 _FORMAT: Final = "write.format.default"

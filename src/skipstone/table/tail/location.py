@@ -1,7 +1,8 @@
 """Where the tail of a table is: never below the table's location, where clean-ups of other engines delete it.
 
 By default ``.skipstone-tail/<table uuid>`` beside the table. Any other directory is recorded in properties of
-the table, so that every later writer looks there.
+the table, so that every later writer looks there. Anyone can have set these: a directory that they name is
+written to only if this table's tail is there already, or if the user passes it as ``wal=``.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pyiceberg.exceptions import CommitFailedException
 from skipstone.errors import ConflictError, UsageError
 from skipstone.iceberg.catalogs import catalog_errors
 from skipstone.iceberg.metadata import tolerant
-from skipstone.store.absolute import local_name
+from skipstone.store.absolute import AbsoluteStore, local_name
 from skipstone.store.local import LocalStore
+from skipstone.store.store import Store
 from skipstone.table.tail.lease import Lease, is_held, lost, read_state
 from skipstone.table.tail.recovery import inspect_log
 
@@ -43,9 +45,22 @@ def tail_root(metadata: TableMetadata) -> str | None:
     return None if local is None else str(Path(local).parent / FOLDER)
 
 
-def tail_store(metadata: TableMetadata, name: str) -> LocalStore:
-    """The directory of a table's tail, which need not exist."""
+def tail_store(metadata: TableMetadata, name: str, below: Store) -> LocalStore:
+    """The directory of a table's tail, which need not exist.
+
+    If the table's store is bound to a root, so is the tail: the one beside the table counts as below it.
+    """
+    assert isinstance(below, AbsoluteStore)
+    if below.root is not None:
+        below.check(metadata.location)
+        if WAL in metadata.properties:
+            hint = "open the table without stay_below_root if you trust its author, or pass wal="
+            problem = f"property {WAL} names a directory outside the table"
+            raise UsageError(problem, path=name, hint=hint)
     root = tail_root(metadata)
+    if root is not None and not (root.startswith("/") and "\0" not in root):
+        hint = f"unset property {WAL}"
+        raise UsageError(f"directory of the tail is not an absolute path: {root!r}", path=name, hint=hint)
     if root is None:
         hint = "pass wal= with a directory of a local disk, which is then recorded in the table"
         raise UsageError("table is not in a local directory, and has no tail yet", path=name, hint=hint)
@@ -63,11 +78,13 @@ def check_location(metadata: TableMetadata, lease: Lease) -> None:
         raise lost(lease.name, lease.store.uri)
 
 
-def claim(table: IcebergTable, name: str, wal: StrPath | None) -> Lease:
+def claim(table: IcebergTable, name: str, wal: StrPath | None, below: Store) -> Lease:
     """Take the lease of a table's tail, and record in the table where it is unless that is the default."""
     metadata = table.metadata
     if wal is None:
-        store = tail_store(metadata, name)
+        store = tail_store(metadata, name, below)
+        if WAL in metadata.properties:
+            _check_own(store, metadata)
     else:
         root = _outside(wal, metadata)
         store = _store(root, metadata)
@@ -90,7 +107,7 @@ def claim(table: IcebergTable, name: str, wal: StrPath | None) -> Lease:
 
 def _outside(wal: StrPath, metadata: TableMetadata) -> str:
     given = local_name(os.fspath(wal))
-    if given is None:
+    if given is None or "\0" in given:
         hint = "pass a directory of a local disk: a log needs locks and appends"
         raise UsageError(f"wal= is not a local directory: {wal}", path=metadata.location, hint=hint)
     root = os.path.abspath(given)  # noqa: PTH100
@@ -99,6 +116,13 @@ def _outside(wal: StrPath, metadata: TableMetadata) -> str:
         hint = "use a directory outside the table, whose clean-ups delete files that no snapshot names"
         raise UsageError(f"directory is below the table's location {location}", path=root, hint=hint)
     return root
+
+
+def _check_own(store: LocalStore, metadata: TableMetadata) -> None:
+    """Refuse a directory that a property names, unless the tail is in it; nothing is written there before."""
+    state = read_state(store)
+    if state is None or (state.table, state.id) != (str(metadata.table_uuid), metadata.properties.get(ID)):
+        raise _elsewhere(store)
 
 
 def _check_left(store: LocalStore, metadata: TableMetadata, name: str) -> None:
@@ -115,7 +139,7 @@ def _check_left(store: LocalStore, metadata: TableMetadata, name: str) -> None:
 
 
 def _elsewhere(store: LocalStore) -> ConflictError:
-    hint = f"open the writer on the host with the tail; if that host is lost, unset properties {WAL} and {ID}"
+    hint = f"open the writer on the host with the tail; if it is lost, unset properties {WAL} and {ID}"
     return ConflictError("tail of the table is not in this directory on this host", path=store.uri, hint=hint)
 
 

@@ -62,7 +62,7 @@ class TailStatus(Reported):
 
 def tail_status(table: Table) -> TailStatus:
     """Inspect the tail of a table, and change nothing."""
-    store = tail_store(table.metadata, table.name)
+    store = tail_store(table.metadata, table.name, table.pinned.access.store)
     for left in reversed(range(_TRIES)):
         held, state = is_held(store), read_state(store)
         if state is None:

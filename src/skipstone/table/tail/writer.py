@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from skipstone.errors import UsageError
+from skipstone.iceberg.partitions.values import is_unpartitioned
 from skipstone.report import PublicNames
 from skipstone.report.units import plural
 from skipstone.table.keys import last_of_each
@@ -158,6 +159,9 @@ class TailWriter(PublicNames):
         if not len(rows):
             return 0
         (batch,) = rows.combine_chunks().to_batches()
+        if kind is Kind.ROWS and not is_unpartitioned(self._target.spec):
+            # What no partition can hold could never be flushed.
+            self._target.partitions(batch)
         columns = self._columns(kind)
         payload = pa.RecordBatch.from_arrays(batch.columns, schema=columns).serialize()
         # The log's copy: the caller can change the buffers of the rows.
@@ -438,7 +442,7 @@ def open_writer(
         raise UsageError(
             f"table is at snapshot {table.snapshot}, not the current one", path=table.name, hint=hint
         )
-    lease = claim(table.table, table.name, wal)
+    lease = claim(table.table, table.name, wal, table.pinned.access.store)
     try:
         recovery = recover(lease, table.metadata, drop=on_damage == "drop")
         found = status_of(table.name, lease.store.uri, lease.before, recovery, held=False)
