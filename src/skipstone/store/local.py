@@ -378,15 +378,14 @@ def check_change(path: Path, root: str) -> None:
 
 def leads_out(path: str, root: str) -> bool:
     """Whether the real path is neither the root nor below it."""
-    real = _real_directories.get()
-    try:
-        if real is None:
-            path, root = os.path.realpath(path), os.path.realpath(root)
-        else:
-            path, root = _real_path(path, real), _real_path(f"{root}/.", real)
-    except ValueError:
-        # A path with a NUL is that of no file.
+    if "\0" in path:
+        # No file has such a path, and the system's calls refuse it.
         return True
+    real = _real_directories.get()
+    if real is None:
+        path, root = os.path.realpath(path), os.path.realpath(root)
+    else:
+        path, root = _real_path(path, real), _real_path(f"{root}/.", real)
     return not f"{path}/".startswith(f"{root.rstrip('/')}/")
 
 
