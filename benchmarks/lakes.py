@@ -188,7 +188,9 @@ def ingested_lake(found: Lake, files: int, data: Path, console: Console) -> Lake
             frame = spark.read.parquet(str(found.folder))
             layout = {"cluster_by": ["event_id"], "blooms": ["user_id", "session"]}
             size = sum(Path(path).stat().st_size for path in found.files) // files
-            sk.ingest(frame, str(partial / folder.name), target_file_bytes=size, index=False, **layout)
+            sk.ingest(
+                frame, str(partial / folder.name), target_file_bytes=size, force=True, index=False, **layout
+            )
 
     return Lake("ingested100", kept(folder, write, console) / folder.name)
 

@@ -211,6 +211,9 @@ QueryLog: TypeAlias = "StrPath | Iterable[PredicateLike | tuple[PredicateLike, f
 Progress: TypeAlias = "Callable[[int, int], None]"
 """Called with the number of finished tasks and the number of all tasks."""
 
+SizeLike: TypeAlias = int | str
+"""Bytes, or text with a unit: ``"64MB"``, ``"1GiB"``."""
+
 IngestProgress: TypeAlias = "Callable[[str, int, int], None]"
 """Called with the name of the phase, and the number of its finished and of all rows, tasks or files."""
 

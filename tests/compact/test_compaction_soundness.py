@@ -30,6 +30,7 @@ def draw_options(rng: random.Random, table: sk.Table, columns: list[str]) -> dic
     target = rng.choice([3_000, 8_000, 30_000, 1 << 20])
     options: dict[str, Any] = {
         "target_file_size_bytes": target,
+        "force": True,
         "min_input_files": rng.choice([1, 2, 2, 3, 5]),
         "rewrite_all": rng.random() < 0.3,
         "rewrite_job_order": rng.choice(["none", "bytes-asc", "files-desc"]),

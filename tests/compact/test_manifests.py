@@ -51,7 +51,7 @@ def test_entries_are_sorted_by_partition(tmp_path: Path) -> None:
         table.table.append(pa.table([[first] * 40, list(range(40))], schema=schema))
     table.refresh()
     files = ours(table)
-    table.rewrite_manifests(target_size_bytes=1, rewrite_all=True)
+    table.rewrite_manifests(target_size_bytes=1, force=True, rewrite_all=True)
     assert len(table.inventory.infos) > 1, "blocks are the least size"
     assert ours(table) == files
     bounds = [
@@ -63,10 +63,10 @@ def test_entries_are_sorted_by_partition(tmp_path: Path) -> None:
     # Appends that touch all partitions spread them again.
     for first in range(3):
         table.table.append(pa.table([[first] * 40, list(range(40))], schema=schema))
-    report = table.rewrite_manifests(target_size_bytes=20_000)
+    report = table.rewrite_manifests(target_size_bytes=20_000, force=True)
     assert report.replaced == report.manifests_before > 3
     assert report.created < report.replaced
-    assert not table.rewrite_manifests(target_size_bytes=20_000).replaced
+    assert not table.rewrite_manifests(target_size_bytes=20_000, force=True).replaced
 
 
 def test_deletes_stay_what_they_are(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ def test_sizes_follow_the_target() -> None:
     chosen = CompactionOptions.of({"min_file_size_bytes": 7}, {"write.target-file-size-bytes": "2000"})
     sizes = (chosen.target_file_size_bytes, chosen.min_file_size_bytes, chosen.max_file_size_bytes)
     assert sizes == (2000, 7, 3600)
+    chosen = CompactionOptions.of({"target_file_size_bytes": "64MiB", "min_file_size_bytes": "1 MB"}, {})
+    assert (chosen.target_file_size_bytes, chosen.min_file_size_bytes) == (64 * MIB, 1_000_000)
+    assert parse_java({"max-file-group-size-bytes": "2GiB"}) == {"max_file_group_size_bytes": 2 << 30}
     with pytest.raises(UsageError, match="size-bytes must be an integer, got '1 GB'"):
         CompactionOptions.of({}, {"write.target-file-size-bytes": "1 GB"})
 
@@ -53,8 +56,8 @@ def test_sizes_follow_the_target() -> None:
     ("options", "problem"),
     [
         ({"target_file_size_bytes": 0}, "target_file_size_bytes must be an integer of at least 1, got 0"),
-        ({"target_file_size_bytes": "1"}, "target_file_size_bytes must be an integer"),
-        ({"target_file_size_bytes": True}, "target_file_size_bytes must be an integer"),
+        ({"target_file_size_bytes": "1 foot"}, "target_file_size_bytes must be a number of bytes or text"),
+        ({"target_file_size_bytes": True}, "target_file_size_bytes must be a number of bytes or text"),
         ({"min_file_size_bytes": -1}, "min_file_size_bytes must be an integer of at least 0"),
         ({"min_file_size_bytes": 512 * MIB}, "min_file_size_bytes must be less than the target 536870912"),
         ({"max_file_size_bytes": 512 * MIB}, "max_file_size_bytes must be more than the target 536870912"),
@@ -136,10 +139,10 @@ def test_a_sort_order_without_an_ordered_column(tmp_path: Any) -> None:
     assert refused.value.hint == "name columns in sort_by"
 
 
-@pytest.mark.parametrize("memory", [0, -1, "1GB", True])
+@pytest.mark.parametrize("memory", [0, -1, "0 MB", "1 day", True])
 def test_memory_is_checked_before_any_work(memory: Any, tmp_path: Any) -> None:
     table = numbered(tmp_path, 2)
-    with pytest.raises(UsageError, match="memory must be an integer of at least 1"):
+    with pytest.raises(UsageError, match="memory must be a(n integer of at least 1| number of bytes)"):
         table.compact(table.plan_compaction(rewrite_all=True), engine="local", memory=memory)
 
 

@@ -20,7 +20,7 @@ from skipstone.errors import CorruptFileError, SchemaError, UnknownColumnError, 
 from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.iceberg.partitions.values import PartitionKey
 from skipstone.report.trace import FilterStats
-from tests.compact._tables import rows_of
+from tests.compact._tables import data_paths, numbered, rows_of
 from tests.compact._writers import delete_equal, delete_positions, file_with, files_of
 from tests.iceberg._maker import Maker
 
@@ -241,7 +241,11 @@ SCRIPT = """
 import json, sys
 import skipstone as sk
 plan = sk.open(sys.argv[1]).plan_compaction(
-    "s >= 'x'", min_input_files=2, rewrite_job_order="files-desc", target_file_size_bytes=3000
+    "s >= 'x'",
+    min_input_files=2,
+    rewrite_job_order="files-desc",
+    target_file_size_bytes=3000,
+    force=True,
 )
 print(plan.hash, json.dumps(plan.to_json(), sort_keys=True))
 """
@@ -254,7 +258,7 @@ def test_plan_deterministic_group_ids(evolved: Maker) -> None:
     found = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
     table = sk.open(evolved.metadata_location)
     options = {"min_input_files": 2, "rewrite_job_order": "files-desc", "target_file_size_bytes": 3000}
-    here = table.plan_compaction("s >= 'x'", **options)  # type: ignore[arg-type]
+    here = table.plan_compaction("s >= 'x'", force=True, **options)  # type: ignore[arg-type]
     assert found == f"{here.hash} {json.dumps(here.to_json(), sort_keys=True)}\n".encode()
     assert len(here.groups) == 9
 
@@ -334,6 +338,7 @@ def test_groups_that_are_not_worth_it_say_why(evolved: Maker) -> None:
                 min_input_files=9,
                 target_file_size_bytes=1_000,
                 min_file_size_bytes=999,
+                force=True,
             ).groups
         )
         > 0
@@ -341,7 +346,9 @@ def test_groups_that_are_not_worth_it_say_why(evolved: Maker) -> None:
 
 
 def test_expected_files_and_bytes(evolved: Maker) -> None:
-    found = plan(sk.open(evolved.metadata_location), rewrite_all=True, target_file_size_bytes=4_000)
+    found = plan(
+        sk.open(evolved.metadata_location), rewrite_all=True, target_file_size_bytes=4_000, force=True
+    )
     for group in found.groups:
         assert group.expected_files == max(round(group.bytes / 4_000), 1)
     assert found.expected_files == sum(group.expected_files for group in found.groups) > len(found.groups)
@@ -521,3 +528,64 @@ def test_a_damaged_plan_is_refused(evolved: Maker) -> None:
         assert refused.value.hint == "make a new plan"
     with pytest.raises(UsageError, match="plan has layout 99, expected 1"):
         CompactionPlan.from_json({**document, "layout": 99})
+
+
+# -- mistakes that would make very many files ----------------------------------------------------
+
+
+def test_tiny_targets_and_very_many_files_must_be_meant(tmp_path: Path) -> None:
+    table = numbered(tmp_path, 2, rows=20_000)
+    for options in ({"target_file_size_bytes": 64}, {"options": {"target-file-size-bytes": "64"}}):
+        problem = r"target_file_size_bytes is 64 bytes, which is less than 1 MiB.*64MB.*force=True"
+        with pytest.raises(UsageError, match=problem):
+            table.plan_compaction(rewrite_all=True, **options)  # type: ignore[arg-type]
+    units = table.plan_compaction(
+        rewrite_all=True, target_file_size_bytes="64MB", min_file_size_bytes="1 MiB"
+    )
+    sizes = (units.options.target_file_size_bytes, units.options.min_file_size_bytes)
+    assert sizes == (64_000_000, 1 << 20)
+    assert (
+        table.plan_compaction(rewrite_all=True, target_file_size_bytes=64, force=True).expected_files > 1_000
+    )
+    # The table's own target is not a slip of the hand, but so many files are.
+    with table.table.transaction() as change:
+        change.set_properties({"write.target-file-size-bytes": "10"})
+    table.refresh()
+    with pytest.raises(UsageError, match=r"db\.t: about [\d,]+ new files would be written.*force=True"):
+        table.plan_compaction(rewrite_all=True)
+    assert table.plan_compaction(rewrite_all=True, force=True).expected_files > 10_000
+    # A look at what could be done is not refused.
+    assert table.maintenance().table == "db.t"
+
+
+def test_ingests_of_very_many_files_must_be_meant(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array(range(40_000), pa.int64()), "p": ["a"] * 40_000})
+    with pytest.raises(
+        UsageError, match=r"target_file_bytes is 64 bytes, which is less than 1 MiB.*force=True"
+    ):
+        sk.ingest(rows, tmp_path / "lake", target_file_bytes=64, engine="local")
+    with pytest.raises(UsageError, match=r"target_file_bytes is 64,000 bytes"):
+        sk.ingest_new(tmp_path, tmp_path / "lake", target_file_bytes="64kB", engine="local")
+    assert not (tmp_path / "lake").exists()
+    assert sk.ingest(rows, tmp_path / "lake", target_file_bytes="1.5MB", engine="local").files == 1
+    table = numbered(tmp_path, 1, properties={"write.target-file-size-bytes": "2"})
+    known = data_paths(tmp_path)
+    with pytest.raises(UsageError, match=r"db\.t: about [\d,]+ new files would be written.*force=True"):
+        sk.ingest(rows, table, engine="local")
+    assert data_paths(tmp_path) == known
+    with pytest.raises(UsageError, match="target_size_bytes is 5 bytes"):
+        table.rewrite_manifests(target_size_bytes=5)
+    assert table.rewrite_manifests(target_size_bytes="8MiB").replaced == 0
+
+
+def test_sizes_have_units_wherever_bytes_are_taken(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "v": pa.int64()})
+    table = sk.catalog(tmp_path / "w").create_table("db.t", schema, key=["id"])
+    with table.writer(flush_bytes="1MB", memory="4 MiB") as writer:
+        writer.upsert(pa.table({"id": [1, 2], "v": [3, 4]}))
+    assert table.scan(memory="1MiB").count() == 2
+    assert table.scan(options=sk.ScanOptions(), memory="1MiB").to_arrow().num_rows == 2
+    (answer,) = table.scan().aggregate(sk.count_distinct("v", memory="1GB")).to_pylist()
+    assert [*answer.values()] == [2]
+    plan = table.plan_compaction(rewrite_all=True, max_file_group_size_bytes="1TB")
+    assert table.compact(plan, engine="local", memory="64MB").groups == 1

@@ -524,7 +524,7 @@ def test_sizes_converge_in_written_bytes(tmp_path: Path, strategy: Any) -> None:
         table.table.append(pa.table([ids, words, [n] * 2_000], schema=schema))
     table.refresh()
     target = 100_000
-    options: dict[str, Any] = {"target_file_size_bytes": target, "strategy": strategy}
+    options: dict[str, Any] = {"target_file_size_bytes": target, "force": True, "strategy": strategy}
     if strategy != "binpack":
         options["sort_by"] = ["id", "n"] if strategy == "hilbert" else ["id"]
     before = table.scan().count(), table.scan("id < 1000000").count()

@@ -57,6 +57,7 @@ def rewrite(table: sk.Table, rng: random.Random, readable: bool, count: Counter[
     old, current, files = table.snapshot, rows_at(table, None), ours(table)
     options = {
         "target_size_bytes": rng.choice([None, 6_000, 30_000]),
+        "force": True,
         "rewrite_all": rng.random() < 0.5,
         "spec_id": rng.choice([None, None, *table.specs]),
     }

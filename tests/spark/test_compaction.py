@@ -48,7 +48,7 @@ def test_compactions_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     table = scattered(tmp_path, 4, 300)
     before, target = contents(table), 6_000
     paths = data_paths(tmp_path)
-    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=target)
+    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=target, force=True)
     report = table.compact(plan, engine=spark, checksums=True)
     assert report.engine is not None
     assert (report.engine.name, report.rows, report.rows_removed) == ("spark", 1_050, 150)
@@ -56,7 +56,7 @@ def test_compactions_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert len(data_paths(tmp_path) - paths) == report.files_added > 1
     paths = data_paths(tmp_path)
     plan = table.plan_compaction(
-        rewrite_all=True, target_file_size_bytes=target, strategy="sort", sort_by="id"
+        rewrite_all=True, target_file_size_bytes=target, force=True, strategy="sort", sort_by="id"
     )
     report = table.compact(plan, engine=spark)
     assert (report.rows, report.groups, contents(table)) == (1_050, 1, before)
@@ -76,7 +76,7 @@ def test_strategies_on_spark(strategy: Any, spark: SparkSession, tmp_path: Path)
     """Sizes are the target's, and a second plan is empty."""
     table = scattered(tmp_path, 12, 5_000)
     before, target = contents(table), 200_000
-    options: dict[str, Any] = {"strategy": strategy, "target_file_size_bytes": target}
+    options: dict[str, Any] = {"strategy": strategy, "target_file_size_bytes": target, "force": True}
     if strategy != "binpack":
         options["sort_by"] = ["x"] if strategy == "sort" else ["x", "id"]
     report = table.compact(table.plan_compaction(rewrite_all=True, **options), engine=spark, memory=1 << 20)
@@ -130,7 +130,7 @@ def made():
     return table
 
 def compacted(table, session, **options):
-    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=3_000, **options)
+    plan = table.plan_compaction(rewrite_all=True, target_file_size_bytes=3_000, force=True, **options)
     report = table.compact(plan, engine=session)
     ids = sorted(table.scan().to_arrow()["id"].to_pylist())
     right = ids == list(range(3_000))

@@ -77,7 +77,7 @@ def described(root: Path) -> list[tuple[str, int, str, str]]:
     "options",
     [
         {},
-        {"cluster_by": ["real", "id"], "target_file_bytes": 30_000},
+        {"cluster_by": ["real", "id"], "target_file_bytes": 30_000, "force": True},
         {"cluster_by": ["text", "day"], "cluster": "hilbert", "partition_by": ["few"]},
     ],
 )
@@ -122,7 +122,7 @@ def test_a_small_frame_is_read_twice(
         .selectExpr("id", "(id * 7919) % 30011 k")
         .mapInArrow(count, "id long, k long")
     )
-    report = sk.ingest(frame, tmp_path / "lake", cluster_by=["k"], target_file_bytes=target)
+    report = sk.ingest(frame, tmp_path / "lake", cluster_by=["k"], target_file_bytes=target, force=True)
     assert report.rows == 30_000
     assert (report.files == 1) == (target is None)
     assert read.value == passes * 30_000

@@ -76,7 +76,9 @@ def rows_kept(root: Path, where: str) -> int:
 def test_every_reader_gets_the_same_rows_and_types(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(TYPES)
     root = tmp_path / "lake"
-    report = sk.ingest(frame, root, cluster_by=["id"], target_file_bytes=30_000, blooms=["t"], page_rows=50)
+    report = sk.ingest(
+        frame, root, cluster_by=["id"], target_file_bytes=30_000, force=True, blooms=["t"], page_rows=50
+    )
     assert (report.rows, report.partitions, report.index_problem) == (400, 1, "")
     assert report.files == len(files(root)) >= 2
     assert list(report.sizes) == [path.stat().st_size for path in files(root)]
@@ -114,6 +116,7 @@ def test_what_was_asked_for_is_in_the_files(spark: SparkSession, tmp_path: Path)
         partition_by=["p"],
         cluster_by=["k"],
         target_file_bytes=200_000,
+        force=True,
         blooms=["u"],
         page_rows=1_000,
         row_group_rows=5_000,
@@ -174,6 +177,7 @@ def test_curves_skip_on_each_column(spark: SparkSession, tmp_path: Path, cluster
                 cluster=name,
                 page_rows=500,
                 target_file_bytes=200_000,
+                force=True,
             )
     kept = {
         name: [rows_kept(tmp_path / name, f"{column} between 50000 and 51000") for column in ("a", "b")]
@@ -376,7 +380,12 @@ def test_progress_and_settings(spark: SparkSession, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     frame = spark.range(0, 40_000, 1, 4).selectExpr("id", "(id * 7919) % 40009 k")
     report = sk.ingest(
-        frame, tmp_path, cluster_by=["k"], target_file_bytes=60_000, progress=lambda *step: told.append(step)
+        frame,
+        tmp_path,
+        cluster_by=["k"],
+        target_file_bytes=60_000,
+        force=True,
+        progress=lambda *step: told.append(step),
     )
     assert dict(spark.conf.getAll) == before
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
@@ -394,7 +403,7 @@ def test_an_interrupt_leaves_nothing(spark: SparkSession, tmp_path: Path) -> Non
 
     frame = spark.range(0, 100_000, 1, 8).selectExpr("id", "(id * 7919) % 100003 k")
     with pytest.raises(KeyboardInterrupt):
-        sk.ingest(frame, tmp_path, cluster_by=["k"], target_file_bytes=50_000, progress=stop)
+        sk.ingest(frame, tmp_path, cluster_by=["k"], target_file_bytes=50_000, force=True, progress=stop)
     assert files(tmp_path) == []
     sk.ingest(spark.range(5), tmp_path)
     assert staged(tmp_path) == []
@@ -482,6 +491,7 @@ def test_filters_where_queries_would_profit(spark: SparkSession, tmp_path: Path)
         cluster_by=["id"],
         queries=[f"h = '{one}'", "id = 5"],
         target_file_bytes=700_000,
+        force=True,
         page_rows=2_000,
     )
     assert {skip.column for skip in report.skips} == {"id", "h"}
@@ -497,7 +507,7 @@ def test_filters_where_queries_would_profit(spark: SparkSession, tmp_path: Path)
 @pytest.mark.slow
 def test_advice_comes_true(spark: SparkSession, tmp_path: Path) -> None:
     rows, wheres = 60_000, ["k = 777", "k between 20000 and 21000"]
-    sizes = {"target_file_bytes": 100_000, "page_rows": 500}
+    sizes = {"target_file_bytes": 100_000, "force": True, "page_rows": 500}
     frame = spark.range(0, rows, 1, 2).selectExpr("id", "(id * 7919) % 60013 k")
     sk.ingest(frame, tmp_path / "before", **sizes)
     advice = sk.open(tmp_path / "before").index.advise(wheres)
@@ -520,6 +530,7 @@ def test_on_s3(spark: SparkSession, s3: dict[str, str]) -> None:
             partition_by=["p"],
             cluster_by=["id"],
             target_file_bytes=60_000,
+            force=True,
             storage_options=s3,
         )
         assert (report.rows, report.index_problem) == (10_000, "")
@@ -568,14 +579,14 @@ def test_files_have_the_size_that_was_asked_for(spark: SparkSession, tmp_path: P
         "none": {},
     }
     for name, way in ways.items():
-        report = sk.ingest(frame, tmp_path / name, target_file_bytes=target, index=False, **way)
+        report = sk.ingest(frame, tmp_path / name, target_file_bytes=target, force=True, index=False, **way)
         assert 7 <= report.files <= 14, name
         assert max(report.sizes) <= 1.6 * target, name
         fit = [size for size in report.sizes if 0.7 * target <= size <= 1.3 * target]
         assert len(fit) >= 0.75 * report.files, (name, report.sizes)
     # Nine rows of ten are of one partition.
     report = sk.ingest(
-        frame, tmp_path / "parts", target_file_bytes=target, partition_by=["p"], cluster_by=["k"]
+        frame, tmp_path / "parts", target_file_bytes=target, force=True, partition_by=["p"], cluster_by=["k"]
     )
     assert report.partitions == 10
     big = [path.stat().st_size for path in files(tmp_path / "parts") if path.parent.name == "p=big"]

@@ -61,7 +61,7 @@ def all_ways(session, found):
     told = []
     report = sk.ingest(
         frame, folder / "ingest", cluster_by=["k", "id"], cluster="zorder",
-        target_file_bytes=12000, page_rows=500,
+        target_file_bytes=12000, force=True, page_rows=500,
         progress=lambda *step: told.append(step),
     )
     found["ingest"] = seen("ingest", told=[step[1:] for step in told if step[0] == "writing"][-1],
@@ -98,7 +98,7 @@ if __name__ == "__main__":
             (folder / mark).unlink(missing_ok=True)
         frame = spark.range(0, 20000, 1, 4).mapInArrow(killing, "id long")
         if name == "ingest-killed":
-            sk.ingest(frame, folder / name, target_file_bytes=20000, queries=armed())
+            sk.ingest(frame, folder / name, target_file_bytes=20000, force=True, queries=armed())
         else:
             (folder / "armed").touch()
             frame.write.format("skipstone").mode("append").option("cluster_by", "id").save(str(folder / name))
@@ -145,10 +145,11 @@ if __name__ == "__main__":
     frame = spark.range(0, 400000, 1, 4).mapInArrow(slow, "id long")
     threading.Thread(target=kill, daemon=True).start()
     if WAY == "ingest":
-        sk.ingest(frame, folder / "lake", queries=armed(), target_file_bytes=20000)
+        sk.ingest(frame, folder / "lake", queries=armed(), target_file_bytes=20000, force=True)
     else:
         (folder / "armed").touch()
-        writer = frame.write.format("skipstone").mode("append").option("target_file_bytes", "20000")
+        writer = frame.write.format("skipstone").mode("append").option("force", "true")
+        writer = writer.option("target_file_bytes", "20000")
         writer.save(str(folder / "lake"))
 """
 )

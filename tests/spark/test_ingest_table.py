@@ -41,7 +41,7 @@ def test_rows_come_back_from_every_reader(
 ) -> None:
     table = make(tmp_path, partition_by=["day(ts)", "bucket(3, id)"], sort_by=["id"])
     given = frame(spark, 0, 900)
-    report = sk.ingest(given, table, blooms=["name"], page_rows=50, target_file_bytes=20_000)
+    report = sk.ingest(given, table, blooms=["name"], page_rows=50, target_file_bytes=20_000, force=True)
     assert (report.rows, report.index_problem, report.lake) == (900, "", "db.t")
     assert report.snapshot == table.snapshot == iceberg(tmp_path).current_snapshot().snapshot_id
     assert f"committed as snapshot {report.snapshot}" in str(report)
@@ -148,7 +148,7 @@ def test_overwriting_by_predicate_keeps_what_is_not_true(spark: SparkSession, tm
     """NULL is not TRUE: such rows stay."""
     table = make(tmp_path)
     old = frame(spark, 0, 300)
-    sk.ingest(old, table, target_file_bytes=3_000, page_rows=20, index=False)
+    sk.ingest(old, table, target_file_bytes=3_000, force=True, page_rows=20, index=False)
     before = {file.file_path for file in data_files(iceberg(tmp_path))}
     new = frame(spark, 1000, 1005)
     report = sk.ingest(new, table, mode="overwrite", where="x > 50 and name <> 'n1'", index=False)
@@ -288,7 +288,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -
     given = frame(spark, 10, 1_000)
     given = given.mapInArrow(late, given.schema)
     with pytest.raises(JobError, match="too late"):
-        sk.ingest(given, table, queries=Queries(["id = 3"]), target_file_bytes=5_000)
+        sk.ingest(given, table, queries=Queries(["id = 3"]), target_file_bytes=5_000, force=True)
     assert read(tmp_path) == rows(frame(spark, 0, 10))
     assert stray(tmp_path) == []
     with pytest.raises((SchemaError, JobError), match="column id: column has NULLs"):
@@ -342,7 +342,7 @@ if __name__ == "__main__":
         table = catalog.create_table(f"db.{name}", pa.schema([("id", pa.int64())]))
         (folder / "armed").unlink(missing_ok=True)
         frame = spark.range(0, 40000, 1, 8).mapInArrow(once(name, act), "id long")
-        report = sk.ingest(frame, table, queries=Queries(), target_file_bytes=20000, index=False)
+        report = sk.ingest(frame, table, queries=Queries(), target_file_bytes=20000, force=True, index=False)
         rows = table.scan().to_arrow()["id"].to_pylist()
         found[name] = [report.rows, sorted(rows) == list(range(40000)), (folder / f"{name} done").exists()]
     spark.stop()

@@ -48,8 +48,16 @@ def test_rows_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> Non
 def test_partitions_and_sizes(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of partitions that come mixed make files of the target's size, not one for each run of rows."""
     frame = spark.range(0, 200_000, 1, 1).selectExpr("id", "(id * 7919) % 200003 k", "id % 4 p")
-    write(frame, tmp_path / "a", partition_by="p", target_file_bytes=150_000, index="false")
-    write(frame, tmp_path / "b", partition_by="p", cluster_by="k", target_file_bytes=150_000, index="false")
+    write(frame, tmp_path / "a", partition_by="p", target_file_bytes=150_000, force="true", index="false")
+    write(
+        frame,
+        tmp_path / "b",
+        partition_by="p",
+        cluster_by="k",
+        target_file_bytes=150_000,
+        force="true",
+        index="false",
+    )
     for name in ("a", "b"):
         found = files(tmp_path / name)
         assert {path.parent.name for path in found} == {f"p={n}" for n in range(4)}
@@ -172,7 +180,7 @@ if __name__ == "__main__":
         (folder / "now").unlink(missing_ok=True)
         start = time.monotonic()
         lake, queries = folder / f"ingest-{name}", armed(f"i{name}")
-        report = sk.ingest(frame, lake, target_file_bytes=20000, queries=queries)
+        report = sk.ingest(frame, lake, target_file_bytes=20000, force=True, queries=queries)
         rows = sk.open(folder / f"ingest-{name}").scan().to_arrow()["id"].to_pylist()
         found[f"ingest-{name}"] = [report.rows, sorted(rows) == list(range(40000)), time.monotonic() - start]
         (folder / "now").write_text(f"w{name}")

@@ -589,11 +589,17 @@ COMPACTIONS: dict[str, tuple[Callable[[sk.Table], object], type[Exception], str,
         "db.events: table has no partition spec 9",
         "use one of 0",
     ),
-    "table.plan_compaction(target_file_size_bytes='64MB')": (
-        lambda table: table.plan_compaction(target_file_size_bytes="64MB"),  # type: ignore[arg-type]
+    "table.plan_compaction(target_file_size_bytes=64)": (
+        lambda table: table.plan_compaction(target_file_size_bytes=64),
         sk.UsageError,
-        "target_file_size_bytes must be an integer of at least 1, got '64MB'",
-        "pass bytes, such as 64 * 2**20",
+        "target_file_size_bytes is 64 bytes, which is less than 1 MiB",
+        'write a unit, as in "64MB"; force=True or --force accepts tiny files',
+    ),
+    "table.plan_compaction(target_file_size_bytes='64 M B')": (
+        lambda table: table.plan_compaction(target_file_size_bytes="64 M B"),
+        sk.UsageError,
+        "target_file_size_bytes must be a number of bytes or text with a unit, got '64 M B'",
+        'pass bytes, or text such as "64MB" or "1GiB"',
     ),
     "table.plan_compaction(min_file_size_bytes=2**40)": (
         lambda table: table.plan_compaction(min_file_size_bytes=2**40),

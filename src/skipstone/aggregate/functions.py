@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone.core.plain import as_bytes
 from skipstone.errors import UsageError
 from skipstone.predicate.tree import Call, Expr
 
 if TYPE_CHECKING:
-    from skipstone.typing import UserAggregate
+    from skipstone.typing import SizeLike, UserAggregate
 
 _MAX_BINS = 100_000
 DISTINCT_BYTES = 1 << 30
@@ -70,7 +71,7 @@ def count(column: str | Expr | None = None) -> Aggregate:
     return _of("count", column)
 
 
-def count_distinct(column: str | Expr, *more: str | Expr, memory: int = DISTINCT_BYTES) -> Aggregate:
+def count_distinct(column: str | Expr, *more: str | Expr, memory: SizeLike = DISTINCT_BYTES) -> Aggregate:
     """Count the distinct values of a column, or combinations of several columns, exactly.
 
     Rows with NULL in one of the columns are ignored. NaN is one value, and so are 0.0 and -0.0 together.
@@ -87,12 +88,13 @@ def count_distinct(column: str | Expr, *more: str | Expr, memory: int = DISTINCT
         >>> answer["count(distinct country)"]
         4
     """
-    if not isinstance(memory, int) or isinstance(memory, bool) or memory <= 0:
-        raise UsageError(f"memory={memory!r} is not a size", hint="use a number of bytes")
+    held = as_bytes(memory, "memory")
+    if held <= 0:
+        raise UsageError(f"memory={memory!r} is not a size", hint='use bytes, or text such as "1GB"')
     columns = (column, *more)
     for each in columns:
         _check_column("count_distinct", each)
-    return Aggregate("count_distinct", columns, f"count(distinct {', '.join(map(label, columns))})", memory)
+    return Aggregate("count_distinct", columns, f"count(distinct {', '.join(map(label, columns))})", held)
 
 
 def sum(column: str | Expr) -> Aggregate:

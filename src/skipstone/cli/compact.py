@@ -217,7 +217,14 @@ class PlanFiles:
         Path | None,
         typer.Option("--save-plan", metavar="FILE", help="Write the plan to FILE, as JSON."),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the FILE of --save-plan.")] = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Overwrite the FILE of --save-plan; accept a target below 1 MiB, and more than 10,000 new "
+            "files.",
+        ),
+    ] = False
 
     def check(self, planning: PlanningOptions, condition: ConditionOptions) -> None:
         """Reject options that contradict each other."""
@@ -229,14 +236,12 @@ class PlanFiles:
                 used.append("--save-plan")
             if used:
                 raise typer.BadParameter("conflicts with --plan, which has its own", param_hint=used[0])
-        if self.force and self.save_plan is None:
-            raise typer.BadParameter("needs --save-plan", param_hint="--force")
         if self.save_plan is not None:
             _check_target(self.save_plan, force=self.force)
 
     def of(self, table: Table, where: Predicate | None, options: dict[str, Any]) -> CompactionPlan:
         """Make the plan, and save it."""
-        plan = table.plan_compaction(where, **options)
+        plan = table.plan_compaction(where, force=self.force, **options)
         if self.save_plan is not None:
             text = json.dumps(plan.to_json(), indent=2)
             write_text(text, self.save_plan, force=self.force)

@@ -98,6 +98,9 @@ class LayoutOptions:
             help="Target file size, such as 64MiB or 1GB. Default: 128MiB.",
         ),
     ] = None
+    force: Annotated[
+        bool, _layout("--force", help="Accept a target below 1 MiB, and more than 10,000 new files.")
+    ] = False
     row_group_rows: Annotated[
         int | None,
         _layout(
@@ -147,14 +150,16 @@ class LayoutOptions:
             "cluster": str(self.cluster),
             "target_file_bytes": None if size is None else read_size(size, "--target-file-size"),
             "blooms": named_columns(self.blooms, "--blooms"),
+            "force": self.force,
             **{name: value for name, value in optional.items() if value is not None},
         }
 
     def check(self) -> None:
         """Check the options before Spark is started."""
-        from skipstone.write.job import make_layout
+        from skipstone.write.job import make_layout, target_size
 
         others = self.arguments()
+        target_size(others["target_file_bytes"], force=others.pop("force"))
         names = ("partition_by", "cluster_by", "cluster", "target_file_bytes", "blooms")
         make_layout(**{name: others.pop(name) for name in names}, others=others)
         if self.queries is not None and not self.queries.is_file():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import inspect
-import math
 import os
 import re
 import sys
@@ -546,22 +545,19 @@ def named_format(output: Path | None, formats: type[_F], people: _F) -> _F:
         raise typer.BadParameter(reason, param_hint="--format") from None
 
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE)
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
-
-
 def read_size(text: str, option: str) -> int:
     """Parse a size in bytes.
 
     >>> read_size("128MB", "--size"), read_size("64MiB", "--size"), read_size("1.5 gb", "--size")
     (128000000, 67108864, 1500000000)
     """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise typer.BadParameter(f"invalid size {text!r}; use one such as 128MB", param_hint=option)
-    number, prefix, binary = match.groups()
-    power = _POWERS.get((prefix or "").lower(), 0)
-    size = round(float(number) * math.pow(1024 if binary else 1000, power))
+    from skipstone.core.plain import as_bytes
+
+    try:
+        size = as_bytes(text, option)
+    except SkipstoneError:
+        problem = f"invalid size {text!r}; use one such as 128MB"
+        raise typer.BadParameter(problem, param_hint=option) from None
     if not size:
         raise typer.BadParameter("size must be above zero", param_hint=option)
     return size

@@ -173,6 +173,9 @@ def manifests(
             help="Size of new manifests, such as 8MiB. Default: the table's property, else 8MiB.",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Accept a target below 1 MiB, and more than 10,000 new files.")
+    ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Rewrite manifests that are neither small nor spread out too.")
     ] = False,
@@ -187,7 +190,7 @@ def manifests(
         opened = source.open_table(table)
         condition = None if where is None else parse(where, "spark", "UTC")
         report = opened.rewrite_manifests(
-            condition, spec_id=spec, target_size_bytes=size, rewrite_all=every, dry_run=dry_run
+            condition, spec_id=spec, target_size_bytes=size, rewrite_all=every, force=force, dry_run=dry_run
         )
         show(report, format)
 

@@ -208,7 +208,7 @@ class _Proposal:
 
     def compact(self) -> MaintenanceTask | None:
         """Rewrite files that are too small or too large, or with many deleted rows."""
-        self.planned = plan = self.table.plan_compaction()
+        self.planned = plan = self.table.plan_compaction(force=True)
         if not plan.groups:
             return None
         return MaintenanceTask(
@@ -220,7 +220,7 @@ class _Proposal:
         if not len(self.table.delete_inventory):
             return None
         first = [] if self.planned is None else [self.planned]
-        plan = self.table.plan_compaction(delete_file_threshold=1)
+        plan = self.table.plan_compaction(delete_file_threshold=1, force=True)
         before = set(_paths(first))
         files = sum(path not in before for path in _paths([plan]))
         saves, earlier = self._saved([plan]), self._saved(first)
@@ -240,7 +240,7 @@ class _Proposal:
             return None
         wanted = tuple(sort_columns(self.table.table))
         if wanted and self.queries is None:
-            plan = self.table.plan_compaction(strategy="sort")
+            plan = self.table.plan_compaction(strategy="sort", force=True)
             unsorted = sum(group.reasons.get("unsorted", 0) for group in plan.groups)
             if not unsorted:
                 return None

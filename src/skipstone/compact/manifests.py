@@ -27,6 +27,7 @@ from pyiceberg.typedef import Record
 from skipstone.compact.removal import check_current
 from skipstone.compact.run import check_writable
 from skipstone.core.evidence import Array
+from skipstone.core.plain import as_bytes
 from skipstone.engine.jobs import check_stop
 from skipstone.engine.stopping import stoppable
 from skipstone.errors import SkipstoneError, UsageError, WriteError
@@ -38,13 +39,14 @@ from skipstone.iceberg.manifests.writing import RawManifest, read_raw, write_exi
 from skipstone.iceberg.writing.commit import MANIFEST_BYTES, Producer, check_properties, publish, schema_for
 from skipstone.iceberg.writing.outcome import interrupts_noted
 from skipstone.iceberg.writing.target import Target
+from skipstone.parquet.write.layout import check_file_count, check_target_size
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report import Reported
 
 if TYPE_CHECKING:
     from skipstone.iceberg.table import TableSnapshot
     from skipstone.scan.table import Table
-    from skipstone.typing import PredicateLike
+    from skipstone.typing import PredicateLike, SizeLike
 
 _TARGET: Final = 8 << 20
 _SMALL: Final = 0.75
@@ -110,8 +112,9 @@ def rewrite_manifests(
     where: PredicateLike = None,
     *,
     spec_id: int | None = None,
-    target_size_bytes: int | None = None,
+    target_size_bytes: SizeLike | None = None,
     rewrite_all: bool = False,
+    force: bool = False,
     properties: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> ManifestsReport:
@@ -125,9 +128,12 @@ def rewrite_manifests(
         known = ", ".join(map(str, sorted(table.specs)))
         hint = f"available: {known}"
         raise UsageError(f"unknown partition spec {spec_id}", path=table.name, hint=hint)
-    target = _target_size(table, target_size_bytes)
+    own = None if target_size_bytes is None else as_bytes(target_size_bytes, "target_size_bytes")
+    check_target_size(own, "target_size_bytes", force=force)
+    target = _target_size(table, own)
     plan = _Planner(table.pinned, target, spec_id, rewrite_all)
     groups = list(plan.groups(where))
+    check_file_count(sum(group.expected for group in groups), table.name, force=force)
     before = plan.manifests
     if dry_run or not groups:
         expected = sum(group.expected for group in groups)

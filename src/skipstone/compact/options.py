@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from skipstone.core.plain import as_bytes
 from skipstone.errors import UsageError, did_you_mean
 
 MIB: Final = 1 << 20
@@ -52,7 +53,11 @@ class CompactionOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any], properties: Mapping[str, str]) -> CompactionOptions:
         """Options from keywords, of which None means the default; the default size is the table's."""
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen: dict[str, Any] = {
+            name: as_bytes(value, name) if name.endswith("_bytes") else value
+            for name, value in given.items()
+            if value is not None
+        }
         target = chosen.setdefault("target_file_size_bytes", _table_target(properties))
         _check_number("target_file_size_bytes", target, 1)
         chosen.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
@@ -135,7 +140,7 @@ _FLAGS: Final = (
 def _check_number(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         problem = f"{name} must be an integer of at least {least}, got {value!r}"
-        hint = "pass bytes, such as 64 * 2**20" if name.endswith("_bytes") else f"omit {name} for its default"
+        hint = f"omit {name} for its default"
         raise UsageError(problem, hint=hint)
 
 
@@ -169,6 +174,8 @@ def _parse(name: str, kind: str, text: str) -> Any:
     try:
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
+        if name.endswith("-bytes"):
+            return as_bytes(text, name)
         if kind.startswith("int"):
             return int(text)
         if kind == "float":

@@ -24,6 +24,7 @@ from skipstone.compact.options import CompactionOptions
 from skipstone.compact.plan import CompactionPlan, CompactionPlanner, FileGroup, check_options, sort_order
 from skipstone.compact.rewrite import GroupResult, GroupRewriter
 from skipstone.core.evidence import Array
+from skipstone.core.plain import as_bytes
 from skipstone.engine.jobs import Engine, EngineUse, check_stop, choose_engine
 from skipstone.engine.stopping import JobStop, stoppable
 from skipstone.errors import ConflictError, JobError, SkipstoneError, UsageError
@@ -39,7 +40,7 @@ from skipstone.iceberg.writing.commit import (
 )
 from skipstone.iceberg.writing.outcome import interrupts_noted
 from skipstone.iceberg.writing.target import Target
-from skipstone.parquet.write.layout import PageLayout
+from skipstone.parquet.write.layout import PageLayout, check_file_count, check_target_size
 from skipstone.report import Reported
 from skipstone.scan.planner import plan_whole_files
 from skipstone.scan.table import Table, current_table
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.typing import EngineLike, IngestProgress, PredicateLike, SnapshotLike
+    from skipstone.typing import EngineLike, IngestProgress, PredicateLike, SizeLike, SnapshotLike
 
 _ROUNDS: Final = 4
 """Times that groups in conflict with other writers are planned and rewritten."""
@@ -145,10 +146,15 @@ def plan_compaction(
     strict: bool = False,
     case_sensitive: bool = True,
     since: SnapshotLike | None = None,
+    force: bool = False,
 ) -> CompactionPlan:
     """Plan the compaction of a table's snapshot; ``Table.plan_compaction`` documents the options."""
     chosen = resolve_options(table, options)
-    return CompactionPlanner(table.pinned, chosen, where, strict, case_sensitive, since).plan()
+    if options.get("target_file_size_bytes") is not None:
+        check_target_size(chosen.target_file_size_bytes, "target_file_size_bytes", force=force)
+    plan = CompactionPlanner(table.pinned, chosen, where, strict, case_sensitive, since).plan()
+    check_file_count(plan.expected_files, table.name, force=force)
+    return plan
 
 
 def resolve_options(table: Table, options: Mapping[str, Any]) -> CompactionOptions:
@@ -194,7 +200,7 @@ def compact(
     conf: Mapping[str, str] | None = None,
     threads: int | None = None,
     checksums: bool = False,
-    memory: int | None = None,
+    memory: SizeLike | None = None,
     properties: Mapping[str, str] | None = None,
     progress: IngestProgress | None = None,
 ) -> CompactionReport:
@@ -208,9 +214,10 @@ def compact(
         raise UsageError(f"plan belongs to table {plan.table}", path=table.name, hint=hint)
     check_writable(table)
     summary = check_properties(properties)
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
+    held = None if memory is None else as_bytes(memory, "memory")
+    if held is not None and held < 1:
         problem = f"memory must be an integer of at least 1, got {memory!r}"
-        raise UsageError(problem, hint="pass bytes, such as 2**30, or omit memory for its default")
+        raise UsageError(problem, hint='pass bytes, or text such as "1GB", or omit memory for its default')
     check_catalog(table.table)
     # Files are read and written with the table's newest schema.
     table.refresh()
@@ -220,7 +227,7 @@ def compact(
         check_committable(table.table, table.name)
     choice = choose_engine(engine, master, remote, conf, threads).for_input(plan.bytes_to_read)
     with choice.open() as running, stoppable("nothing was committed") as stop:
-        work = _Compaction(current_table(table), plan, running, checksums, memory, summary, progress, stop)
+        work = _Compaction(current_table(table), plan, running, checksums, held, summary, progress, stop)
         report = work.run()
     use = EngineUse(running.name, choice.reason).compared(bytes=plan.bytes_to_read)
     with suppress(SkipstoneError):

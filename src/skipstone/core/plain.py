@@ -5,6 +5,7 @@ The converter imports pandas if it is installed, which takes longer than most qu
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from skipstone.errors import UsageError
 
 
 def int_scalar(value: int) -> pa.Scalar:
@@ -121,3 +124,26 @@ def duration_text(value: pa.Scalar) -> str:
     clock = f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     clock += f".{fraction:09d}".rstrip("0") if fraction else ""
     return f"{sign}{days:,} {'day' if days == 1 else 'days'} {clock}" if days else clock
+
+
+# -- sizes -------------------------------------------------------------------------------------
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def as_bytes(value: int | str, name: str) -> int:
+    """Return a number of bytes, which text can give with a unit.
+
+    >>> [as_bytes(size, "memory") for size in ("128MB", "64 MiB", "1.5 gb", "12", 7)]
+    [128000000, 67108864, 1500000000, 12, 7]
+    """
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
+        number, prefix, binary = match.groups()
+        power = _POWERS.get((prefix or "").lower(), 0)
+        return round(float(number) * math.pow(1024 if binary else 1000, power))
+    if isinstance(value, bool) or not isinstance(value, int):
+        problem = f"{name} must be a number of bytes or text with a unit, got {value!r}"
+        raise UsageError(problem, hint='pass bytes, or text such as "64MB" or "1GiB"')
+    return value

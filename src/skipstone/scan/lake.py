@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         PredicateLike,
         QueryLog,
         SemiJoinLike,
+        SizeLike,
         SnapshotLike,
     )
 
@@ -252,7 +253,7 @@ class Lake(Printable):
         route: Route | None = None,
         threads: int | None = None,
         batch_rows: int | None = None,
-        memory: int | None = None,
+        memory: SizeLike | None = None,
         checksums: bool | None = None,
     ) -> Scan:
         """Return a scan of the rows that match; nothing is read yet.

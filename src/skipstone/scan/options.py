@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
+from skipstone.core.plain import as_bytes
 from skipstone.errors import UsageError
 from skipstone.prune.survey import PruneOptions
 
@@ -101,6 +102,8 @@ def scan_options(options: ScanOptions | None, *values: object) -> ScanOptions:
 
 def _changed(options: ScanOptions, *values: object) -> ScanOptions:
     changes = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
+    if isinstance(held := changes.get("memory"), str):
+        changes["memory"] = as_bytes(held, "memory")
     return replace(options, **changes)  # type: ignore[arg-type]
 
 

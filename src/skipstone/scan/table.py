@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         MergeAction,
         PredicateLike,
         QueryLog,
+        SizeLike,
         SnapshotLike,
         StorageOptions,
         StrPath,
@@ -192,11 +193,11 @@ class Table(Lake):
         since: SnapshotLike | None = None,
         strict: bool = False,
         case_sensitive: bool = True,
-        target_file_size_bytes: int | None = None,
-        min_file_size_bytes: int | None = None,
-        max_file_size_bytes: int | None = None,
+        target_file_size_bytes: SizeLike | None = None,
+        min_file_size_bytes: SizeLike | None = None,
+        max_file_size_bytes: SizeLike | None = None,
         min_input_files: int | None = None,
-        max_file_group_size_bytes: int | None = None,
+        max_file_group_size_bytes: SizeLike | None = None,
         rewrite_all: bool | None = None,
         delete_file_threshold: int | None = None,
         delete_ratio_threshold: float | None = None,
@@ -207,6 +208,7 @@ class Table(Lake):
         use_starting_sequence_number: bool | None = None,
         remove_dangling_deletes: bool | None = None,
         options: Mapping[str, str] | None = None,
+        force: bool = False,
     ) -> CompactionPlan:
         """Plan which files to rewrite, without reading any of them; ``compact`` runs the plan.
 
@@ -225,7 +227,7 @@ class Table(Lake):
             strict: Raise an error for a partition that can't be judged, instead of including its files.
             case_sensitive: Whether column names in ``where`` are case-sensitive.
             target_file_size_bytes: Size of new files; by default the table's
-                ``write.target-file-size-bytes``, or 512 MiB.
+                ``write.target-file-size-bytes``, or 512 MiB. Sizes are bytes, or text such as ``"64MB"``.
             min_file_size_bytes: Smaller files are rewritten; by default 75 % of the target.
             max_file_size_bytes: Larger files are rewritten; by default 180 % of the target.
             min_input_files: Groups with fewer files are skipped unless they exceed the target size; 5.
@@ -243,6 +245,7 @@ class Table(Lake):
                 concurrent equality deletes still apply to them; True.
             remove_dangling_deletes: Drop delete files that no longer apply to any file; True.
             options: Options under Iceberg's names, as in ``{"min-input-files": "2"}``.
+            force: Accept a ``target_file_size_bytes`` below 1 MiB, and more than 10,000 new files.
 
         Examples:
             >>> import skipstone as sk
@@ -280,6 +283,7 @@ class Table(Lake):
             strict=strict,
             case_sensitive=case_sensitive,
             since=since,
+            force=force,
         )
 
     def compact(
@@ -292,7 +296,7 @@ class Table(Lake):
         conf: Mapping[str, str] | None = None,
         threads: int | None = None,
         checksums: bool = False,
-        memory: int | None = None,
+        memory: SizeLike | None = None,
         properties: Mapping[str, str] | None = None,
         progress: IngestProgress | None = None,
     ) -> CompactionReport:
@@ -493,8 +497,9 @@ class Table(Lake):
         where: PredicateLike = None,
         *,
         spec_id: int | None = None,
-        target_size_bytes: int | None = None,
+        target_size_bytes: SizeLike | None = None,
         rewrite_all: bool = False,
+        force: bool = False,
         properties: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> ManifestsReport:
@@ -528,6 +533,7 @@ class Table(Lake):
             spec_id=spec_id,
             target_size_bytes=target_size_bytes,
             rewrite_all=rewrite_all,
+            force=force,
             properties=properties,
             dry_run=dry_run,
         )
@@ -844,9 +850,9 @@ class Table(Lake):
         *,
         sync: SyncPolicy = "every",
         flush_rows: int = 100_000,
-        flush_bytes: int = 64 << 20,
+        flush_bytes: SizeLike = 64 << 20,
         flush_seconds: float | None = 60.0,
-        memory: int = 256 << 20,
+        memory: SizeLike = 256 << 20,
         wal: StrPath | None = None,
         on_damage: OnDamage = "error",
     ) -> TailWriter:
@@ -891,9 +897,12 @@ class Table(Lake):
             >>> table.scan().count(), len(table.snapshots())
             (2, 2)
         """
+        from skipstone.core.plain import as_bytes
         from skipstone.table.tail.writer import Limits, open_writer
 
-        limits = Limits(flush_rows, flush_bytes, flush_seconds, memory)
+        limits = Limits(
+            flush_rows, as_bytes(flush_bytes, "flush_bytes"), flush_seconds, as_bytes(memory, "memory")
+        )
         return open_writer(self, sync=sync, limits=limits, wal=wal, on_damage=on_damage)
 
     def tail_status(self) -> TailStatus:

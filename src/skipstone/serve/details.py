@@ -335,6 +335,7 @@ def compaction(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[
         min_input_files=document.get("min_input_files"),
         target_file_size_bytes=document.get("target_file_size_bytes"),
         delete_file_threshold=document.get("delete_file_threshold"),
+        force=True,
     )
     return _dry_run(made)
 

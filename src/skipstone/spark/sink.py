@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
+from skipstone.core.plain import as_bytes
 from skipstone.engine.arrow_types import to_stored_batch
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
@@ -31,7 +32,7 @@ from skipstone.spark.source import CATALOG, STORAGE, names_of, pop_prefixed
 from skipstone.store.options import with_credentials
 from skipstone.store.store import Store
 from skipstone.write.frame import row_metadata, rows_schema, task_name
-from skipstone.write.job import make_layout
+from skipstone.write.job import make_layout, target_size
 from skipstone.write.lakes import (
     check_fits,
     check_partitions,
@@ -154,10 +155,15 @@ def is_true(options: dict[str, str], name: str, default: str = "true") -> bool:
 
 def layout_options(options: dict[str, str]) -> dict[str, Any]:
     """Convert layout options from strings."""
+    force = is_true(options, "force", "false")
     integers = {field.name for field in fields(PageLayout) if field.type in ("int", "int | None")}
     chosen: dict[str, Any] = {}
     for name, text in options.items():
-        if name in _LISTS:
+        if name == "target_file_bytes":
+            chosen[name] = target_size(text, force=force)
+        elif name.endswith("_bytes"):
+            chosen[name] = as_bytes(text, name)
+        elif name in _LISTS:
             chosen[name] = tuple(names_of(text) or ())
         elif name in integers:
             chosen[name] = _number(name, text, int, "an integer")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
+from skipstone.core.plain import as_bytes
 from skipstone.engine.jobs import Engine, EngineUse, LocalEngine, check_stop
 from skipstone.engine.stopping import stoppable
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError, did_you_mean, require
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
 from skipstone.parquet.write.files import WrittenFile
-from skipstone.parquet.write.layout import PageLayout
+from skipstone.parquet.write.layout import PageLayout, check_file_count, check_target_size
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Lake
 from skipstone.scan.table import Table
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         IngestProgress,
         PredicateLike,
         QueryLog,
+        SizeLike,
         StorageOptions,
         StrPath,
     )
@@ -79,6 +81,8 @@ class Ingest:
     queries: QueryLog | None = None
     progress: IngestProgress | None = None
     evolve: bool = False
+    force: bool = False
+    """Accept very many files."""
     lake: Lake | None = field(init=False)
     """The lake before the ingest; None if it does not exist yet."""
 
@@ -108,6 +112,7 @@ class Ingest:
                 layout = add_blooms(survey, layout, self.queries)
                 survey = replace(survey, profile=profile(survey.sample, layout))
             clock.lap("survey")
+            check_file_count(survey.files, self.store.uri, force=self.force)
             files: list[WrittenFile] = []
             if survey.rows:
                 output = FileOutput(
@@ -194,9 +199,9 @@ def ingest(
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
     cluster: ClusterOrder = "sort",
-    target_file_bytes: int | None = None,
+    target_file_bytes: SizeLike | None = None,
     row_group_rows: int | None = None,
-    row_group_bytes: int | None = None,
+    row_group_bytes: SizeLike | None = None,
     page_rows: int | None = None,
     compression: Compression | None = None,
     compression_level: int | None = None,
@@ -206,6 +211,7 @@ def ingest(
     queries: QueryLog | None = None,
     index: bool = True,
     evolve: bool = False,
+    force: bool = False,
     engine: EngineLike = "auto",
     threads: int | None = None,
     session: SparkSession | None = None,
@@ -235,7 +241,7 @@ def ingest(
             table's spec decides for tables.
         cluster_by: Columns to order rows by within partitions. By default those of the previous ingest.
         cluster: ``"sort"``, or the curve ``"zorder"`` or ``"hilbert"`` over up to eight columns.
-        target_file_bytes: Target file size; 128 MiB by default.
+        target_file_bytes: Target file size; 128 MiB by default. Sizes are bytes, or text such as ``"64MB"``.
         row_group_rows: Maximum rows of a row group; 1,000,000 by default.
         row_group_bytes: Maximum bytes of a row group in memory; 256 MiB by default.
         page_rows: Rows of a page; 2,000 by default.
@@ -248,6 +254,7 @@ def ingest(
             they pay off.
         index: Index the new files.
         evolve: Allow new columns in a directory.
+        force: Accept a ``target_file_bytes`` below 1 MiB, and more than 10,000 new files.
         engine: ``"spark"``, ``"local"`` or a Spark session; by default local threads for less than 64 MB,
             else Spark if PySpark and Java are installed.
         threads: Threads of the local engine; one per core by default.
@@ -276,6 +283,7 @@ def ingest(
     layout = layout_options(
         row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
     )
+    target_bytes = target_size(target_file_bytes, force=force)
     choice = choose_ingest_engine(engine, session, threads, data)
     if catalog is not None or is_table(path):
         require("pyiceberg", "zstandard")
@@ -294,9 +302,10 @@ def ingest(
             where=where,
             branch=branch,
             properties=properties,
-            target_file_bytes=target_file_bytes,
+            target_file_bytes=target_bytes,
             queries=queries,
             index=index,
+            force=force,
             progress=progress,
             storage_options=storage_options,
             partition_by=partition_by,
@@ -314,7 +323,7 @@ def ingest(
         raise UsageError(
             "a directory has no branches and no snapshots", hint="leave out branch= and properties="
         )
-    chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
+    chosen = make_layout(partition_by, cluster_by, cluster, target_bytes, blooms, layout)
     store = lake_store(path, storage_options)
     work = Ingest(store, chosen, index=index, queries=queries, progress=progress, evolve=evolve)
     data, choice = settle(data, choice)
@@ -328,9 +337,16 @@ def is_table(x: object) -> bool:
     return pyiceberg or isinstance(x, Table)
 
 
+def target_size(size: SizeLike | None, *, force: bool) -> int | None:
+    """Return the target size of files in bytes; a tiny one must be meant."""
+    nbytes = None if size is None else as_bytes(size, "target_file_bytes")
+    check_target_size(nbytes, "target_file_bytes", force=force)
+    return nbytes
+
+
 def layout_options(
     row_group_rows: int | None,
-    row_group_bytes: int | None,
+    row_group_bytes: SizeLike | None,
     page_rows: int | None,
     compression: Compression | None,
     compression_level: int | None,
@@ -340,7 +356,7 @@ def layout_options(
     """Fields of a layout, without those that are None."""
     options = {
         "row_group_rows": row_group_rows,
-        "row_group_bytes": row_group_bytes,
+        "row_group_bytes": None if row_group_bytes is None else as_bytes(row_group_bytes, "row_group_bytes"),
         "page_rows": page_rows,
         "compression": compression,
         "compression_level": compression_level,

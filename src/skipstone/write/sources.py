@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
+from skipstone.core.plain import as_bytes
 from skipstone.errors import ReadError, UsageError
 from skipstone.lake.append import JournalSource
 from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.store.store import ListedFile, Store, open_store
-from skipstone.write.job import Ingest, layout_options, make_layout
+from skipstone.write.job import Ingest, layout_options, make_layout, target_size
 from skipstone.write.lakes import lake_store
 from skipstone.write.readers import FORMATS, check_options, format_of, open_files
 from skipstone.write.report import IngestReport, PipelineReport
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         EngineLike,
         IngestProgress,
         QueryLog,
+        SizeLike,
         StorageOptions,
         StrPath,
     )
@@ -175,14 +177,14 @@ def ingest_new(
     format: Literal["parquet", "csv", "json", "orc"] | None = None,
     schema: str | pa.Schema | None = None,
     read_options: Mapping[str, str] | None = None,
-    batch_bytes: int = BATCH_BYTES,
+    batch_bytes: SizeLike = BATCH_BYTES,
     on_batch: Callable[[int, int], None] | None = None,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
     cluster: ClusterOrder = "sort",
-    target_file_bytes: int | None = None,
+    target_file_bytes: SizeLike | None = None,
     row_group_rows: int | None = None,
-    row_group_bytes: int | None = None,
+    row_group_bytes: SizeLike | None = None,
     page_rows: int | None = None,
     compression: Compression | None = None,
     compression_level: int | None = None,
@@ -192,6 +194,7 @@ def ingest_new(
     queries: QueryLog | None = None,
     index: bool = True,
     evolve: bool = False,
+    force: bool = False,
     engine: EngineLike = "auto",
     threads: int | None = None,
     session: SparkSession | None = None,
@@ -230,17 +233,18 @@ def ingest_new(
     layout = layout_options(
         row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
     )
-    chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
+    target_bytes = target_size(target_file_bytes, force=force)
+    chosen = make_layout(partition_by, cluster_by, cluster, target_bytes, blooms, layout)
     choice = choose_ingest_engine(engine, session, threads)
     columns = as_schema(schema)
     store = lake_store(path, storage_options)
     sources = find_sources(source, store, format, storage_options)
     check_options(sources.format, columns, read_options or {})
-    batches = sources.batches(batch_bytes)
+    batches = sources.batches(as_bytes(batch_bytes, "batch_bytes"))
     reports: list[IngestReport] = []
     if batches:
         choice = choice.for_input(sources.bytes)
-        work = Ingest(store, chosen, choice.reason, index, queries, progress, evolve)
+        work = Ingest(store, chosen, choice.reason, index, queries, progress, evolve, force)
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))

@@ -19,7 +19,7 @@ from skipstone.iceberg.writing.outcome import CommitState, interrupts_noted
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import WrittenFile
-from skipstone.parquet.write.layout import CODECS, PageLayout
+from skipstone.parquet.write.layout import CODECS, PageLayout, check_file_count
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.table import Table as LakeTable
 from skipstone.write.job import (
@@ -77,6 +77,7 @@ def ingest_table(
     properties: Mapping[str, str] | None = None,
     queries: QueryLog | None = None,
     index: bool = True,
+    force: bool = False,
     progress: IngestProgress | None = None,
     storage_options: StorageOptions | None = None,
     **layout: Any,
@@ -86,7 +87,7 @@ def ingest_table(
     how = parse_overwrite(mode, overwrite, where)
     chosen = table_layout(target, layout)
     summary = check_properties(properties)
-    work = TableIngest(target, chosen, "", how, branch, summary, index, queries, progress)
+    work = TableIngest(target, chosen, "", how, branch, summary, index, queries, progress, force=force)
     if key_columns(target):
         from skipstone.table.files import keyed_ingest
 
@@ -161,6 +162,8 @@ class TableIngest:
     progress: IngestProgress | None = None
     publish: Publish | None = None
     """Commits the files of a keyed table; None for other tables."""
+    force: bool = False
+    """Accept very many files."""
 
     def run(self, rows: Rows, storage_options: StorageOptions | None = None) -> IngestReport:
         """Write the rows, commit them, and index their files."""
@@ -181,6 +184,7 @@ class TableIngest:
                 layout = add_blooms(survey, layout, self.queries)
                 survey = replace(survey, profile=profile(survey.sample, layout))
             clock.lap("survey")
+            check_file_count(survey.files, name, force=self.force)
             try:
                 files = self._write(rows, target, job, layout, survey)
                 check_stop()

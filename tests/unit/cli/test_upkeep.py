@@ -84,7 +84,7 @@ def test_manifests(run: Run, warehouse: Path, words: Callable[[str], str]) -> No
     assert (plan["replaced"], plan["created"], plan["snapshot"]) == (3, 1, None)
     done = run(*named, "-w", "p = 'c'", "--spec", 0)
     assert words(done.stdout) == "nothing to rewrite db.t manifests 3 → 3 entries 0"
-    done = run(*named, "--target-size", "1MB")
+    done = run(*named, "--target-size", "1MiB")
     assert words(done.stdout).startswith("rewrote 3 manifests, ")
     assert "manifests 3 → 1 entries 6" in words(done.stdout)
     assert words(run(*named, "--all", "-n").stdout).startswith("would rewrite 1 manifest, ")

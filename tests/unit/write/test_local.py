@@ -228,7 +228,9 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     table = pa.table({"id": range(50_000)})
     root = tmp_path / "lake"
     with pytest.raises(KeyboardInterrupt):
-        sk.ingest(table, root, cluster_by=["id"], target_file_bytes=9_000, progress=stop, engine="local")
+        sk.ingest(
+            table, root, cluster_by=["id"], target_file_bytes=9_000, force=True, progress=stop, engine="local"
+        )
     assert [path for path in tmp_path.rglob("*") if "parquet" in path.name] == []
     assert sk.ingest(table, root, engine="local").rows == 50_000
 
@@ -243,7 +245,8 @@ def die(phase, done, total):
     if done:
         os.kill(os.getpid(), signal.SIGKILL)
 
-sk.ingest(pa.table({"id": range(50_000)}), sys.argv[1], target_file_bytes=9_000, progress=die, engine="local")
+rows = pa.table({"id": range(50_000)})
+sk.ingest(rows, sys.argv[1], target_file_bytes=9_000, force=True, progress=die, engine="local")
 """
 
 

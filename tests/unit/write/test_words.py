@@ -97,7 +97,8 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
             "cluster": "zorder",
             "blooms": "c",
             "dictionary": "d,e",
-            "target_file_bytes": "1000",
+            "target_file_bytes": "2MiB",
+            "row_group_bytes": "1 MB",
             "page_rows": "10",
             "bloom_fpp": "0.05",
             "compression": "snappy",
@@ -112,12 +113,17 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
         cluster="zorder",
         blooms=("c",),
         dictionary=("d", "e"),
-        target_file_bytes=1000,
+        target_file_bytes=2 << 20,
+        row_group_bytes=1_000_000,
         page_rows=10,
         bloom_fpp=0.05,
         compression="snappy",
     )
     assert write_options({"path": str(tmp_path)})[1:] == (PageLayout(), True)
+    tiny = {"path": str(tmp_path), "target_file_bytes": "64"}
+    with pytest.raises(UsageError, match="target_file_bytes is 64 bytes, which is less than 1 MiB"):
+        write_options(dict(tiny))
+    assert write_options({**tiny, "force": "true"})[1].target_file_bytes == 64
 
 
 @pytest.mark.parametrize(

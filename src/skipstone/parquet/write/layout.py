@@ -21,6 +21,25 @@ CLUSTERS = ("sort", "zorder", "hilbert")
 _MOST_AXES = 8
 
 
+_LEAST_TARGET = MIB
+_MOST_FILES = 10_000
+
+
+def check_target_size(size: int | None, name: str, *, force: bool) -> None:
+    """Refuse a target size that is probably in another unit."""
+    if size is not None and 0 < size < _LEAST_TARGET and not force:
+        problem = f"{name} is {size:,} bytes, which is less than 1 MiB"
+        raise UsageError(problem, hint='write a unit, as in "64MB"; force=True or --force accepts tiny files')
+
+
+def check_file_count(files: float, path: str, *, force: bool) -> None:
+    """Refuse to write more files than anyone wants."""
+    if files > _MOST_FILES and not force:
+        problem = f"about {round(files):,} new files would be written"
+        hint = f"use a larger target size; force=True or --force accepts more than {_MOST_FILES:,} files"
+        raise UsageError(problem, path=path, hint=hint)
+
+
 @dataclass(frozen=True, slots=True)
 class PageLayout:
     """Layout of files; :meth:`check` checks it against a schema.
