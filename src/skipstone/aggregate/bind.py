@@ -30,7 +30,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef, Node, NotJudgeable
 from skipstone.core.plain import type_name
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate, has_calls
+from skipstone.predicate.tree import Call, Column, Expr, Literal, Predicate, has_calls, refuse_deep
 from skipstone.scan.projection import Projection, find_path
 
 _HINT = "use sk.count(), sk.sum(column) or another aggregate function"
@@ -120,6 +120,7 @@ Key: TypeAlias = tuple[str, str | Expr]
 """Name of a key in the result, and the column or expression."""
 
 
+@refuse_deep
 def bind(
     aggregates: Sequence[Aggregate],
     group_by: Sequence[Key],

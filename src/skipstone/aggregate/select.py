@@ -20,6 +20,7 @@ from skipstone.predicate.sql.types import check_dialect, select_list, zone_info
 from skipstone.scan.projection import split_columns
 
 
+@tree.refuse_deep
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
     """Parse a SELECT list of aggregate functions."""
     name = check_dialect(dialect)
@@ -33,6 +34,7 @@ def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[A
     return [_aggregate(*pair, SqlReader(name, tz)) for pair in _as_written(terms, text, name)]
 
 
+@tree.refuse_deep
 def read_expression(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Expr | None:
     """Parse an expression of columns; None for a name, or a name with an alias."""
     name = check_dialect(dialect)
@@ -44,6 +46,7 @@ def read_expression(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.
     return None if isinstance(value, tree.Column) else value
 
 
+@tree.refuse_deep
 def read_keys(text: str, dialect: str = "spark", tz: str = "UTC") -> dict[str, str | tree.Expr]:
     """Parse a GROUP BY list to columns and expressions by name; without an alias the name is as written."""
     name = check_dialect(dialect)

@@ -727,6 +727,20 @@ def too_deep() -> PredicateError:
     )
 
 
+def refuse_deep(read: Callable[P, R]) -> Callable[P, R]:
+    """Refuse expressions of columns that overflow Python's stack."""
+
+    @functools.wraps(read)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except RecursionError:
+            hint = "compute parts of it in columns of their own"
+            raise PredicateError("expression is nested too deeply", hint=hint) from None
+
+    return guarded
+
+
 def condition(value: object) -> Predicate:
     """Convert a boolean column or value to a condition."""
     if isinstance(value, Predicate):

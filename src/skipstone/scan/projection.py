@@ -25,7 +25,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.plain import type_name
 from skipstone.errors import ParseError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.lake.snapshot import AntiJoin
-from skipstone.predicate.tree import CLOCK, Call, Column, Expr
+from skipstone.predicate.tree import CLOCK, Call, Column, Expr, refuse_deep
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -112,6 +112,7 @@ def resolve(
 _REPEATED: Final = "list columns with other names in columns= or --columns; these can't be told apart"
 
 
+@refuse_deep
 def _resolve(
     columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool, query: pa.Schema
 ) -> Projection:

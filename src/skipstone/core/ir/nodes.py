@@ -70,6 +70,16 @@ class Node:
         """Whether evidence could prove that no row is TRUE."""
         return True
 
+    def render(self) -> str:
+        """The condition for display."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        try:
+            return self.render()
+        except RecursionError:
+            return f"{type(self).__name__}(nested too deeply to show)"
+
 
 @dataclass(frozen=True, slots=True)
 class ConstantNode(Node):
@@ -81,7 +91,7 @@ class ConstantNode(Node):
     def can_drop(self) -> bool:
         return self.value is not True
 
-    def __str__(self) -> str:
+    def render(self) -> str:
         return {True: "TRUE", False: "FALSE", None: "NULL"}[self.value]
 
 
@@ -95,7 +105,7 @@ class OpaqueNode(Node):
     def can_drop(self) -> bool:
         return False
 
-    def __str__(self) -> str:
+    def render(self) -> str:
         return f"?({self.text})"
 
 
@@ -168,7 +178,7 @@ class Leaf(Node):
     def _key(self) -> tuple[object, ...]:
         return (self.ref, self.true, self.false, self.null, self.text)
 
-    def __str__(self) -> str:
+    def render(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
@@ -195,7 +205,7 @@ class ColumnComparison(Node):
         yield self.left
         yield self.right
 
-    def __str__(self) -> str:
+    def render(self) -> str:
         return self.text
 
 
@@ -220,8 +230,8 @@ class AndNode(_Junction):
     def can_drop(self) -> bool:
         return any(arg.can_drop for arg in self.args)
 
-    def __str__(self) -> str:
-        return " AND ".join(f"({a})" if isinstance(a, OrNode) else str(a) for a in self.args)
+    def render(self) -> str:
+        return " AND ".join(f"({a.render()})" if isinstance(a, OrNode) else a.render() for a in self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +242,8 @@ class OrNode(_Junction):
     def can_drop(self) -> bool:
         return all(arg.can_drop for arg in self.args)
 
-    def __str__(self) -> str:
-        return " OR ".join(f"({a})" if isinstance(a, AndNode) else str(a) for a in self.args)
+    def render(self) -> str:
+        return " OR ".join(f"({a.render()})" if isinstance(a, AndNode) else a.render() for a in self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +260,9 @@ class IsNode(Node):
     def refs(self) -> Iterator[ColumnRef]:
         yield from self.arg.refs()
 
-    def __str__(self) -> str:
+    def render(self) -> str:
         word = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}[self.value]
-        return f"({self.arg}) IS {'NOT ' if self.negated else ''}{word}"
+        return f"({self.arg.render()}) IS {'NOT ' if self.negated else ''}{word}"
 
 
 class Reason(enum.Enum):
