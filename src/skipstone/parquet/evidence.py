@@ -379,12 +379,13 @@ def _presence(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
     own = own_type(first, ref.path)
     if own is None or not (own == ref.type or (pa.types.is_nested(own) and pa.types.is_nested(ref.type))):
         return facts
+    if pa.types.is_null(storage_type(ref.type)):
+        # Even if it is required.
+        return ColumnFacts.absent(ref.type, len(facts))
     depth = len(ref.path)
     below = [leaf for leaf in first.leaves if leaf.path[:depth] == ref.path]
     if below and all(r is Repetition.REQUIRED for r in below[0].repetitions[:depth]):
         return replace(facts, may_null=np.zeros(len(facts), dtype=bool))
-    if pa.types.is_null(storage_type(ref.type)):
-        return ColumnFacts.absent(ref.type, len(facts))
     may_null = facts.may_null
     for leaf in below:
         trust = trust_of(first, leaf)

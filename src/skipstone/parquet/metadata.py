@@ -14,6 +14,7 @@ from skipstone.errors import CorruptFileError, EncryptedFileError, NotParquetErr
 from skipstone.parquet.schema import (
     FileWriter,
     LeafColumn,
+    LogicalKind,
     decode_footer,
     is_unmarked_instant,
     split_footer,
@@ -157,7 +158,7 @@ class ParquetMetadata:
 
         shell = b"".join((b"PAR1", footer, len(footer).to_bytes(4, "little"), b"PAR1"))
         try:
-            return pq.read_schema(pa.BufferReader(shell))
+            schema = pq.read_schema(pa.BufferReader(shell))
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, pa.ArrowNotImplementedError):
                 message = f"pyarrow does not support the type of a column: {error}"
@@ -165,6 +166,9 @@ class ParquetMetadata:
                     message, path=self.path, hint="rewrite the file with another type"
                 ) from error
             raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
+        if LogicalKind.NULL not in [leaf.logical.kind for leaf in self.leaves]:
+            return schema
+        return pa.schema([_with_nulls(field) for field in schema], schema.metadata)
 
     @property
     def query_schema(self) -> pa.Schema:
@@ -416,6 +420,22 @@ def all_encrypted(files: Sequence[ParquetMetadata], leaf: int) -> list[bool] | N
     if not files[0].has_secrets:
         return None
     return [secret for file in files for secret in file.encrypted(leaf)]
+
+
+def _with_nulls(field: pa.Field) -> pa.Field:
+    """Let a field of the type NULL be NULL, which it is even if the column is required."""
+    import pyarrow as pa
+
+    type = field.type
+    if pa.types.is_null(type):
+        return field.with_nullable(True)
+    if pa.types.is_struct(type):
+        return field.with_type(pa.struct([_with_nulls(child) for child in type.fields]))
+    if pa.types.is_map(type):
+        return field.with_type(pa.map_(type.key_field, _with_nulls(type.item_field), type.keys_sorted))
+    if pa.types.is_large_list(type):
+        return field.with_type(pa.large_list(_with_nulls(type.value_field)))
+    return field.with_type(pa.list_(_with_nulls(type.value_field))) if pa.types.is_list(type) else field
 
 
 def _with_zone(field: pa.Field, above: tuple[str, ...], instants: set[tuple[str, ...]]) -> pa.Field:

@@ -32,15 +32,19 @@ def value_array(values: Iterable[object] | KeySetLike) -> pa.Array:
             f"isin needs a list of values, not {preview(values)}", hint="wrap the value in a list"
         )
     scalars: list[Any] = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
-    types = {v.type if isinstance(v, pa.Scalar) else None for v in scalars}
-    if len(types) == 1 and None not in types and pa.types.is_temporal(scalars[0].type):
-        return pa.array(scalars)  # as Python values these could lose nanoseconds
-    items = [v.as_py() if isinstance(v, pa.Scalar) else None if _is_missing(v) else v for v in scalars]
+    scalars = [None if _is_missing(v) else v for v in scalars]
+    types = {v.type if isinstance(v, pa.Scalar) else None for v in scalars if v is not None}
+    if len(types) == 1 and None not in types and pa.types.is_temporal(only := types.pop()):
+        return pa.array(scalars, only)  # as Python values these could lose nanoseconds, or be out of range
+    try:
+        items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
+    except (OverflowError, ValueError) as error:
+        raise TypeMismatchError(f"IN list mixes types: {error}", hint="use values of one type") from None
     try:
         array = pa.array(items)
     except UnicodeEncodeError:
         raise TypeMismatchError("IN list contains a string that is not valid Unicode") from None
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except (pa.ArrowException, ValueError, OverflowError):
         return _mixed_array(items)
     if pa.types.is_date(array.type) and any(isinstance(v, dt.datetime) for v in items):
         return _mixed_array(items)  # Arrow has cut the times off

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import skipstone as sk
 from skipstone.errors import FileError, SchemaError
 from skipstone.lake.schema import merge_schemas, merge_types
 from tests.support.calls import calls
@@ -316,3 +320,51 @@ class TestSchemas:
         assert merge_schemas(schemas) == kinds[2]
         # Two for each of them, and not one for each of their columns.
         assert 10_000 < calls(lambda: merge_schemas(schemas)) < 25_000
+
+
+def _required_intervals(path: Path) -> None:
+    """A file of required columns with two types, as in one of Apache Drill's: INTERVAL, and always NULL."""
+    inner = pa.field("span", pa.binary(12), nullable=False)
+    items, spans = (
+        pa.array([b"\1" * 12] * 3, pa.binary(12)),
+        pa.field("list", pa.list_(inner), nullable=False),
+    )
+    fields = [pa.field("id", pa.int64()), inner, pa.field("at", pa.struct([inner]), nullable=False), spans]
+    columns = [
+        pa.array([1, 2, 3]),
+        items,
+        pa.StructArray.from_arrays([items], fields=[inner]),
+        pa.ListArray.from_arrays([0, 1, 2, 3], items, type=spans.type),
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=pa.schema(fields)), sink, store_schema=False, row_group_size=2)
+    data = sink.getvalue().to_pybytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    # The end of a required schema element of 12 bytes, then with the types INTERVAL (converted) and NULL.
+    plain = re.compile(rb"(\x15\x0e\x15\x18\x15\x00\x18.span|\x15\x0e\x15\x18\x15\x00\x18.element)\x00")
+    footer, count = plain.subn(
+        lambda found: found[1] + b"\x25\x2a\x4c\xbc\x00\x00\x00", data[-8 - length : -8]
+    )
+    assert count == 3
+    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def test_required_columns_that_are_read_as_null(tmp_path: Path) -> None:
+    _required_intervals(tmp_path / "a.parquet")
+    _required_intervals(tmp_path / "b.parquet")
+    pq.write_table(pa.table({"id": [4]}), tmp_path / "c.parquet")
+    assert not pq.read_schema(tmp_path / "a.parquet").field("span").nullable
+    for indexed in (False, True):
+        if indexed:
+            sk.open(tmp_path).index.build(engine="local")
+        for where, skipping in (("span IS NULL", True), ("span IS NULL", False), (None, True)):
+            table = sk.open(tmp_path).scan(where, skipping=skipping).to_arrow()
+            assert table.schema.field("span") == pa.field("span", pa.null())
+            assert table["id"].to_pylist() == [1, 2, 3, 1, 2, 3, 4]
+            assert table["span"].null_count == 7
+        lake = sk.open(tmp_path)
+        assert lake.scan("span IS NOT NULL").count() == 0
+        rows = lake.scan("id = 2", columns=["at", "list"]).to_arrow().to_pylist()
+        assert rows == [{"at": {"span": None}, "list": [None]}] * 2
+        found = lake.scan().aggregate("count(span)", "count(*)").to_pylist()
+        assert found == [{"count(span)": 0, "count": 7}]

@@ -216,12 +216,20 @@ def _number(type: pa.DataType, scalar: pa.Scalar) -> int | float | decimal.Decim
 
 
 def _boolean(type: pa.DataType, scalar: pa.Scalar) -> int:
-    value = scalar.as_py()
+    value = _plain(scalar)
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and value.strip().lower() in ("true", "false", "t", "f", "yes", "no", "1", "0"):
         return int(value.strip().lower() in ("true", "t", "yes", "1"))
     raise _mismatch(type, scalar)
+
+
+def _plain(scalar: pa.Scalar) -> Any:
+    """The value for Python; None for one that it can't represent, such as a date after the year 9999."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return None
 
 
 # -- bytes -------------------------------------------------------------------------------------
@@ -234,7 +242,7 @@ def _bytes_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
 
 def string_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
     """Bytes of a string or binary literal as stored in the column."""
-    value = scalar.as_py()
+    value = _plain(scalar)
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(type, pa.UuidType) and isinstance(value, str):
