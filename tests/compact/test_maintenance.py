@@ -209,3 +209,20 @@ def test_new_files_follow_the_tables_properties_and_are_indexed(tmp_path: Path) 
     opened = sk.open(table.table)
     assert len(opened.scan("ts = 3").plan().tasks) == 1
     assert opened.access.io().requests == 0
+
+
+def test_what_saves_little_is_not_recommended(tmp_path: Path) -> None:
+    """A single file that is not sorted: to rewrite it would change no request."""
+    schema = pa.schema({"id": pa.int64(), "ts": pa.int64()})
+    table = sk.catalog(tmp_path).create_table("db.t", schema, sort_by=["id"])
+    rows = np.random.default_rng(5).permutation(EACH)
+    table.table.append(pa.table({"id": rows, "ts": np.arange(EACH)}, schema))
+    proposal = table.refresh().maintenance()
+    task = proposal["recluster"]
+    assert (str(task.saves), task.recommended) == ("little", False)
+    assert "not recommended: 1 file not sorted by id" in " ".join(str(proposal).split())
+    assert "recluster" not in {one.name for one in table.maintain(engine="local").tasks}
+    assert all(not one.saves.little for one in proposal.tasks if one.recommended)
+    # Who wants it, can have it.
+    table.maintain(only=["recluster"], engine="local")
+    assert table.scan().to_arrow()["id"].to_pylist() == sorted(rows.tolist())

@@ -142,7 +142,7 @@ def test_a_sort_order_without_an_ordered_column(tmp_path: Any) -> None:
 @pytest.mark.parametrize("memory", [0, -1, "0 MB", "1 day", True])
 def test_memory_is_checked_before_any_work(memory: Any, tmp_path: Any) -> None:
     table = numbered(tmp_path, 2)
-    with pytest.raises(UsageError, match="memory must be a(n integer of at least 1| number of bytes)"):
+    with pytest.raises(UsageError, match=r"memory must be a(n integer of at least 1| number of bytes)"):
         table.compact(table.plan_compaction(rewrite_all=True), engine="local", memory=memory)
 
 

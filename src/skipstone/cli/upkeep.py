@@ -20,6 +20,7 @@ from skipstone.cli.options import (
     read_size,
 )
 from skipstone.cli.output import emit, show
+from skipstone.cli.progress import steps
 
 if TYPE_CHECKING:
     from skipstone.report import Reported
@@ -73,7 +74,7 @@ def expire(
                 older_than=older_than, retain_last=retain_last, snapshot_ids=snapshot or (), dry_run=dry
             )
 
-        _run(run, dry_run=dry_run, yes=yes, format=format, ask=_ask_to_expire)
+        _run("expiring", run, dry_run=dry_run, yes=yes, format=format, ask=_ask_to_expire)
 
 
 def _ask_to_expire(plan: Any) -> str:
@@ -145,7 +146,7 @@ def orphans(
                 raise unchecked_error(plan.table, plan.unchecked)
             return _ask_to_delete(plan)
 
-        _run(run, dry_run=dry_run, yes=yes, format=format, ask=ask)
+        _run("deleting orphans", run, dry_run=dry_run, yes=yes, format=format, ask=ask)
 
 
 def _ask_to_delete(plan: Any) -> str:
@@ -189,14 +190,21 @@ def manifests(
     with job_guarded():
         opened = source.open_table(table)
         condition = None if where is None else parse(where, "spark", "UTC")
-        report = opened.rewrite_manifests(
-            condition, spec_id=spec, target_size_bytes=size, rewrite_all=every, force=force, dry_run=dry_run
-        )
+        with steps("examining manifests" if dry_run else "rewriting manifests"):
+            report = opened.rewrite_manifests(
+                condition,
+                spec_id=spec,
+                target_size_bytes=size,
+                rewrite_all=every,
+                force=force,
+                dry_run=dry_run,
+            )
         show(report, format)
 
 
 def _run(
-    run: Callable[[bool], Reported],
+    phase: str,
+    job: Callable[[bool], Reported],
     *,
     dry_run: bool,
     yes: bool,
@@ -204,6 +212,11 @@ def _run(
     ask: Callable[[Any], str],
 ) -> None:
     """Show what would be done; or do it, after a question about it unless it is answered by --yes."""
+
+    def run(dry: bool) -> Reported:
+        with steps("listing files and snapshots" if dry else phase):
+            return job(dry)
+
     if dry_run or yes:
         show(run(dry_run), format)
         return

@@ -54,6 +54,11 @@ class Savings:
     per: str = "full scan"
     stored: int = 0
 
+    @property
+    def little(self) -> bool:
+        """Whether nothing that can be measured is saved."""
+        return self.requests <= 0 and self.bytes <= 0 and self.stored <= 0
+
     def __str__(self) -> str:
         saved = phrase(some(self.requests, "request"), size(self.bytes) if self.bytes > 0 else "", by=", ")
         stored = f"{size(self.stored)} of storage" if self.stored > 0 else ""
@@ -173,7 +178,8 @@ def propose(table: Table, queries: QueryLog | None = None, *, sample: int = 16) 
             problems.append(f"{name}: {error.message}{f'; {error.hint}' if error.hint else ''}")
             continue
         if task is not None:
-            tasks.append(task)
+            # What saves little is not worth a rewrite, whatever the reason.
+            tasks.append(replace(task, recommended=task.recommended and not task.saves.little))
     data = table.inventory.everything[0]
     return Maintenance(
         table=table.name,

@@ -10,6 +10,7 @@ ts       int64  sorted   1.0 (5 %)     sorted      1.0 (0.1 %)   ▁▁▁▁▁
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from skipstone.core.plain import type_name
@@ -33,7 +34,7 @@ from skipstone.report.units import count, percent, plural, spark, times
 
 _STYLES = {Layout.SORTED: "kept", Layout.CLUSTERED: "kept", Layout.OVERLAPPING: "warn", Layout.RANDOM: "bad"}
 _MOST_COLUMNS, _MOST_ORDERS, _SPANNED, _COMPARED = (32, "column"), (10, "order"), 4, 6
-_CELLS = 20
+_CELLS, _NAME = 20, 12
 _NOTES = (
     "= opens, = reads: average number of files, and of pages (or row groups), whose bounds enclose a value",
     "overlap: the share of them that covers each part of the column's range; today: share of the rows read",
@@ -139,14 +140,32 @@ def _orders(layout: LakeLayout) -> NodeTable:
     today = {one.name: 1 - one.reads for one in layout.columns if one.reads is not None}
     used = [name for name in today if any(name in one.by_column for one in layout.candidates)][:_COMPARED]
     now = LayoutAdvice((), "sort", layout.skips, layout.skips, today)
+    short = _short_names([name for one in layout.candidates for name in one.columns])
+
+    def order(one: LayoutAdvice) -> Cell:
+        if not one.columns:
+            return "as it is", "dim"
+        return str(replace(one, columns=tuple(short[name] for name in one.columns)))
+
     return table(
         [now, *layout.candidates] if layout.candidates else [],
-        text("order", lambda one: str(one) if one.columns else ("as it is", "dim"), 20, style="firm"),
+        # Orders differ in their last columns, so none of them is cut off.
+        TableColumn("order", order, style="firm"),
         TableColumn("reads", lambda one: Bar.of(1 - one.after, 1.0, "read"), rank=1),
         number("", lambda one: percent(1 - one.after, 1)),
         *(number(name, partial(_share, name), rank=place + 2) for place, name in enumerate(used)),
         most=_MOST_ORDERS,
     )
+
+
+def _short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names that can be told apart, cut where they are long."""
+    distinct = set(names)
+    for length in range(_NAME, max(map(len, distinct), default=0) + 1):
+        short = {name: name if len(name) <= length else f"{name[: length - 1]}…" for name in distinct}
+        if len(set(short.values())) == len(distinct):
+            return short
+    return {name: name for name in distinct}
 
 
 def _share(name: str, order: LayoutAdvice) -> str | None:

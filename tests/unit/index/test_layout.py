@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import skipstone as sk
 from skipstone.cli.main import app
 from skipstone.prune.clustering import Layout, positions
+from skipstone.report import tree_of
 from skipstone.report.lines import width_of
 from skipstone.report.text import to_text
 
@@ -178,3 +180,20 @@ def test_positions(lake: sk.Lake) -> None:
     low, high = positions(ColumnFacts.unknown(pa.int64(), 2))
     assert np.isnan(low).all()
     assert np.isnan(high).all()
+
+
+def test_orders_can_be_told_apart(tmp_path: Path) -> None:
+    """However long the names of the columns are."""
+    rng = np.random.default_rng(3)
+    names = ["VendorID", "tpep_pickup_datetime_utc", "tpep_dropoff_datetime_utc", "PULocationIdentifier"]
+    columns = {name: rng.integers(0, 5_000, 20_000) for name in names}
+    found = write(tmp_path / "lake", pa.table(columns)).layout(names)
+    for width in (80, 110, 160):
+        lines = to_text(tree_of(found), width, color=False).splitlines()
+        (header,) = [at for at, line in enumerate(lines) if re.match(r"\W*order  ", line)]
+        firsts = [re.split(r"\s{2,}", line.strip(" │"))[0] for line in lines[header + 1 : header + 11]]
+        assert firsts[0] == "as it is"
+        shown, orders = firsts[1:], found.candidates[:9]
+        assert len({*shown}) == len(orders)
+        assert all(line.count(",") == len(one.columns) - 1 for line, one in zip(shown, orders, strict=True))
+        assert not [line for line in shown if line.endswith(",…")]
