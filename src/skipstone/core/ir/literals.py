@@ -216,20 +216,13 @@ def _number(type: pa.DataType, scalar: pa.Scalar) -> int | float | decimal.Decim
 
 
 def _boolean(type: pa.DataType, scalar: pa.Scalar) -> int:
-    value = _plain(scalar)
+    literal_type = storage_type(scalar.type)
+    value = scalar.as_py() if pa.types.is_boolean(literal_type) or is_text(literal_type) else None
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and value.strip().lower() in ("true", "false", "t", "f", "yes", "no", "1", "0"):
         return int(value.strip().lower() in ("true", "t", "yes", "1"))
     raise _mismatch(type, scalar)
-
-
-def _plain(scalar: pa.Scalar) -> Any:
-    """The value for Python; None for one that it can't represent, such as a date after the year 9999."""
-    try:
-        return scalar.as_py()
-    except (OverflowError, ValueError):
-        return None
 
 
 # -- bytes -------------------------------------------------------------------------------------
@@ -242,7 +235,10 @@ def _bytes_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
 
 def string_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
     """Bytes of a string or binary literal as stored in the column."""
-    value = _plain(scalar)
+    try:
+        value = scalar.as_py()
+    except (OverflowError, ValueError):
+        value = None  # one that Python can't represent, such as a date after the year 9999
     if isinstance(value, uuid.UUID):
         return value.bytes
     if isinstance(type, pa.UuidType) and isinstance(value, str):
