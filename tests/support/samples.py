@@ -51,7 +51,7 @@ SAMPLES = {
     "aggregates of overlays": Sample(4, 0.008),
     "keyed model": Sample(4, 1 / 2_500),
     "keyed writes": Sample(2, 1 / 100),
-    "evolved specs": Sample(2, 1 / 60),
+    "evolved specs": Sample(1, 1 / 60),
     # tests/corpus
     "corpus": Sample(40, 1 / 100),
     # tests/faults

@@ -116,7 +116,7 @@ def orphans(folder: Path) -> list[str]:
     return [path for path in report.files if "/.skipstone/" not in path]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("when", [before, after])
 @pytest.mark.parametrize("name", list(WRITES))
 def test_an_interrupt_in_a_commit(name: str, when: Any, tmp_path: Path) -> None:
@@ -153,6 +153,7 @@ def test_an_interrupt_while_another_process_commits(tmp_path: Path) -> None:
     assert (fresh.get(50), fresh.get(77) is not None, orphans(tmp_path)) == (None, True, [])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["upsert", "create_tag", "expire"])
 def test_an_interrupt_that_a_library_makes_an_error(name: str, tmp_path: Path) -> None:
     """It comes while pydantic serializes the metadata, in Python code that it calls."""

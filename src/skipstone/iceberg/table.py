@@ -25,7 +25,7 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.plain import type_name
 from skipstone.engine.jobs import Engine
-from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
+from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError, SkipstoneError
 from skipstone.iceberg.catalogs import catalog_errors, reason, table_root
 from skipstone.iceberg.catalogs import storage_options as options_of
 from skipstone.iceberg.deletes.equality import deletions
@@ -125,6 +125,7 @@ class TableSnapshot:
         self.access = Files(
             store, retry=origin.retry, memory=origin.memory, naming=naming, evolution=evolution
         )
+        self.access.explain = _MissingFile(origin, self.snapshot_id)
         self.uri = store.uri
 
     @classmethod
@@ -664,3 +665,24 @@ def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
         raise SchemaError(
             f"partition value {value!r} is not a valid {type_name(type)}", unit=f"partition {key}"
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _MissingFile:
+    """Completes the error for a missing file if the catalog says that the snapshot has expired."""
+
+    origin: TableOrigin
+    snapshot: int | None
+
+    def __call__(self, error: MissingFileError) -> None:
+        if self.origin.table is None or self.snapshot is None:
+            return
+        # A catalog that can't be asked explains nothing.
+        with suppress(Exception):
+            fresh = copy.copy(self.origin.table)
+            tolerant(fresh.refresh)
+            if fresh.metadata.snapshot_by_id(self.snapshot) is None:
+                error.message = (
+                    f"snapshot {self.snapshot} of {self.origin.name} has expired, and the file was deleted"
+                )
+                error.hint = "refresh the table with table.refresh(), or open it again"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipstone.engine.jobs import gather
-from skipstone.errors import UsageError
+from skipstone.errors import MissingFileError, UsageError
 from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
@@ -74,6 +74,8 @@ class Files:
         self.cache: Cache[Any, Any] = Cache(memory)
         self.recorded: Callable[[Sequence[ListedFile]], list[ParquetMetadata | None] | None] | None = None
         """Looks up files in an index; None without an index."""
+        self.explain: Callable[[MissingFileError], None] | None = None
+        """Completes the error for a file that no longer exists."""
         self.positions: Cache[Any, Any] = Cache(memory // _POSITIONS_SHARE)
         """Deleted positions by delete file and data file, which later snapshots of a table share."""
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
@@ -118,7 +120,7 @@ class Files:
             if self._below is not None and not in_memory:
                 return self._below.source(entry)
             opened = self.store.open(entry.key, version=entry.version, size=entry.size)
-            new = RetrySource(opened, self.retry)
+            new = RetrySource(opened, self.retry, explain=self.explain)
             # Another thread can be first.
             source = self._sources.setdefault(entry, new)
             if source is new and not in_memory:
@@ -142,7 +144,7 @@ class Files:
 
     def read_whole(self, key: str) -> bytes:
         """All bytes of a file that was not listed."""
-        source = RetrySource(self.store.open(key), self.retry)
+        source = RetrySource(self.store.open(key), self.retry, explain=self.explain)
         source.counter.count_in(self._total)
         return source.read_ranges([ByteRange(0, source.size())])[0]
 

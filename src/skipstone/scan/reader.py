@@ -331,7 +331,10 @@ class FileReader:
             status = os.stat(path)  # noqa: PTH116
         except OSError as error:
             if isinstance(error, FileNotFoundError):
-                raise gone_error(path) from error
+                gone = gone_error(path)
+                if self.files.explain is not None:
+                    self.files.explain(gone)
+                raise gone from error
             raise ReadError(str(error), path=path, hint="open the lake again") from error
         version = self.entry.version
         # Files of a table are immutable and identified by name and size.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from skipstone.errors import ReadError
+from skipstone.errors import MissingFileError, ReadError
 from skipstone.store.local import LocalSource, read_error
 from skipstone.store.source import BufferSource, ByteRange, Source, SourceWrapper
 
@@ -61,8 +61,10 @@ class RetrySource(SourceWrapper):
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        explain: Callable[[MissingFileError], None] | None = None,
     ) -> None:
         super().__init__(below)
+        self._explain = explain
         self.policy = policy if policy is not None else RetryPolicy()
         self._sleep = sleep
         self._clock = clock
@@ -106,6 +108,8 @@ class RetrySource(SourceWrapper):
     def _delay(self, error: ReadError, attempts: int, began: float) -> float:
         """Seconds until the next attempt; raises if there is none."""
         if not error.transient:
+            if self._explain is not None and isinstance(error, MissingFileError):
+                self._explain(error)
             raise error
         policy = self.policy
         delay = policy.delay(attempts)

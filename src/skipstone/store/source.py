@@ -174,7 +174,7 @@ def stale_error(path: str, expected: int | None = None, actual: int | None = Non
     return ChangedFileError(message, path=path, hint=_RESTORE)
 
 
-def gone_error(path: str) -> ReadError:
+def gone_error(path: str) -> MissingFileError:
     """The error for a file that was deleted since it was listed or its metadata was read."""
     return MissingFileError("file no longer exists", path=path, hint=_REFRESH)
 

@@ -23,7 +23,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.snapshots import Operation
 
 from skipstone.core.evidence import Array
-from skipstone.errors import ConflictError, DuplicateKeyError, SkipstoneError, UsageError
+from skipstone.errors import ConflictError, DuplicateKeyError, MissingFileError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, publish, summaries
@@ -79,8 +79,11 @@ class Change(Protocol):
         """Return what the change does, given the rows it concerns."""
 
 
-Rebased = Callable[[Table, Located, Located], None]
-"""Called with the new snapshot, and with the rows a write concerns in the old and the new one."""
+Rebased = Callable[[Table, Located | None, Located], None]
+"""Called with the new snapshot, and with the rows a write concerns in the old and the new one.
+
+None instead of the old ones if these could not be located, since their snapshot had expired.
+"""
 
 
 @dataclass(eq=False)
@@ -105,6 +108,8 @@ class Commit:
     )
     state: CommitState = field(default_factory=CommitState)
 
+    located: Located | None = None
+    """The rows that the change concerns in the snapshot of the last attempt."""
     _begun: set[str] = field(default_factory=set)
     _data: tuple[NewFile, ...] = ()
     _files: tuple[NewFile, ...] = ()
@@ -131,7 +136,6 @@ class Commit:
         table = self.table
         check_current(table)
         table.flush_tail()
-        check_unique(table)
         if self._is_repeated(table.table):
             self._discard(self.change.files)
             return self._report(None)
@@ -171,10 +175,11 @@ class Commit:
 
     def _first(self) -> None:
         """Prepare the first attempt; what an old snapshot would end is decided by the newest one."""
-        self.located = self._timed("locate", lambda: self.change.search(self.table, None))
         try:
+            check_unique(self.table)
+            self.located = self._timed("locate", lambda: self.change.search(self.table, None))
             self._prepare()
-        except DuplicateKeyError:
+        except (DuplicateKeyError, MissingFileError):
             if not self._advance():
                 raise
         if not self._files and not self._removed:
@@ -199,12 +204,13 @@ class Commit:
             raise ConflictError(problem, path=name, hint="open the table again, and repeat the write")
         if (None if head is None else head.snapshot_id) == self.head.snapshot:
             return False
-        if self.head.snapshot is not None:
+        is_expired = self._is_expired(current)
+        if self.head.snapshot is not None and not is_expired:
             check_ancestor(current, self.head.snapshot, head, name)
         now = self.table.following(current)
         check_unique(now)
         before = self.located
-        self.located = self._timed("locate", lambda: relocate(self.change, self.head, now, before))
+        self.located = self._timed("locate", lambda: self._relocated(now, None if is_expired else before))
         if self.rebased is not None:
             self.rebased(now, before, self.located)
         self.head = now
@@ -220,8 +226,22 @@ class Commit:
             self.work.properties, self.work.operation = self._summary(), self._operation
         return self._is_done
 
+    def _is_expired(self, current: IcebergTable) -> bool:
+        """Whether another process has removed the snapshot that the last attempt was prepared on."""
+        base = self.head.snapshot
+        return base is not None and current.metadata.snapshot_by_id(base) is None
+
+    def _relocated(self, now: Table, before: Located | None) -> Located:
+        """The rows that the change concerns in a later snapshot."""
+        if before is not None:
+            # The snapshot can expire at any moment.
+            with suppress(MissingFileError):
+                return relocate(self.change, self.head, now, before)
+        return self.change.search(now, None)
+
     def _prepare(self) -> None:
         """Write the files of an attempt; data files are written again only if their rows differ."""
+        assert self.located is not None
         self.attempts += 1
         before = self.result
         self.result = self.change.outcome(self.located)

@@ -305,8 +305,10 @@ class Transaction(PublicNames):
 
     # -- conflicts -----------------------------------------------------------------------------
 
-    def _check_conflicts(self, now: Table, before: Located, after: Located) -> None:
+    def _check_conflicts(self, now: Table, before: Located | None, after: Located) -> None:
         """Refuse to follow commits that have inserted, changed or deleted a row with one of the keys."""
+        if before is None:
+            raise self._expired()
         old, new = _by_key(before), _by_key(after)
         size = max(len(old), len(new))
         old, new = (np.pad(one, (0, size - len(one)), constant_values=-1) for one in (old, new))
@@ -329,6 +331,10 @@ class Transaction(PublicNames):
         )
         raise ConflictError(problem, path=now.name, hint=_AGAIN)
 
+    def _expired(self) -> ConflictError:
+        problem = "snapshot of the transaction has expired, so that conflicts can't be ruled out"
+        return ConflictError(problem, path=self._table.name, hint=_AGAIN)
+
     def _are_equal(self, before: Located, old: Array, after: Located, new: Array) -> Array:
         """Whether rows of two snapshots have the same values, such as after a compaction."""
         tables = []
@@ -339,8 +345,7 @@ class Transaction(PublicNames):
             try:
                 tables.append(stored(located.take(rows[order]).read(), self._target).take(pa.array(back)))
             except MissingFileError as error:
-                problem = "snapshot of the transaction has expired, so that conflicts can't be ruled out"
-                raise ConflictError(problem, path=self._table.name, hint=_AGAIN) from error
+                raise self._expired() from error
         return equal_rows(*tables)
 
 

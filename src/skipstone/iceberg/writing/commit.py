@@ -48,7 +48,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import StructType
 
-from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteError, scrub
+from skipstone.errors import ConflictError, MissingFileError, SkipstoneError, UsageError, WriteError, scrub
 from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.metadata import ancestors, tolerant
@@ -615,16 +615,33 @@ def _retry(work: Producer, validate: Callable[[], None], done: Callable[[Table],
     for tried in attempts(work.table):
         if tried > 1:
             _refresh(work)
-        if done(work.table):
-            return False
-        _check_spec(work)
-        validate()
-        problem = _try(work)
+        try:
+            if done(work.table):
+                return False
+            _check_spec(work)
+            validate()
+            problem = _try(work)
+        except (MissingFileError, FileNotFoundError) as error:
+            problem = _expired(work, error)
         if not problem:
             return True
         work.reset()
     problem = f"commit failed after {tried} attempts because of concurrent commits: {problem}"
     raise ConflictError(problem, path=work.target.name, hint="retry when fewer writers are active")
+
+
+def _expired(work: Producer, error: MissingFileError | FileNotFoundError) -> str:
+    """Why an attempt failed whose snapshot was expired by another process; raises if none was."""
+    name, head = work.target.name, work.table.metadata.snapshot_by_name(work.branch)
+    _refresh(work)
+    if head is not None and work.table.metadata.snapshot_by_id(head.snapshot_id) is None:
+        return f"snapshot {head.snapshot_id}, on which the write was planned, has expired"
+    if isinstance(error, MissingFileError):
+        raise error
+    hint = "restore this file of the snapshot, or roll the table back"
+    raise MissingFileError(
+        f"file of the table's metadata is missing: {scrub(error)}", path=name, hint=hint
+    ) from error
 
 
 def attempts(table: Table) -> Iterator[int]:
@@ -726,9 +743,9 @@ def check_ancestor(
     """Refuse to follow a head that does not descend from the base: rows deleted there may be live again."""
     line = {one.snapshot_id for one in ancestors(table.metadata, head)}
     if base is not None and base not in line:
-        problem = (
-            f"snapshot {base}, on which the write was planned, is no longer in the history of the branch"
-        )
+        is_expired = table.metadata.snapshot_by_id(base) is None
+        what = "has expired" if is_expired else "is no longer in the history of the branch"
+        problem = f"snapshot {base}, on which the write was planned, {what}"
         raise ConflictError(problem, path=name, hint=hint)
 
 
