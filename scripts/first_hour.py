@@ -6,7 +6,7 @@
 
 A stage installs the wheel of this repository with one extra, and runs its pages. Where the extra of a
 snippet is not installed, the error has to name it. Pages that write the lake they query have to print what
-they show.
+they show. Each stage also does what new users try on data of their own, within a given time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ CALLS = {
         "$ skipstone tables --catalog warehouse/",
         "$ skipstone query db.events --catalog warehouse/",
     ],
-    "engines": ["lake.scan().to_polars()", "lake.scan().to_pandas()"],
+    "engines": ["lake.scan().to_polars()"],
+    "pandas": ["lake.scan().to_pandas()"],
     "spark": [
         "sk.spark()",
         "lake.scan().to_spark()",
@@ -82,14 +84,72 @@ STAGES = (
             *(f"docs/{name}.md" for name in ("lakes", "predicates", "aggregates", "engines")),
         ),
     ),
+    Stage("pandas", "pandas"),
     Stage("s3", "iceberg", ("moto[server]",), ("docs/minio.md",)),
     Stage("spark", "spark", pages=("docs/ingest.md", "docs/spark.md", "docs/cli.md", "docs/indexes.md")),
 )
 
 
 @dataclass(frozen=True)
+class Task:
+    """Something that a user tries early on, and how long it may take on an idle machine."""
+
+    name: str
+    code: str
+    most: float
+    """Seconds of a new process."""
+    extra: str = ""
+    prepare: str = ""
+
+
+_SIX_ROWS = 'rows = pa.table({"id": [3, 1, 2, 6, 4, 5]})'
+TASKS = (
+    Task(
+        "ingest 5,000 files of 200 rows",
+        """
+        import skipstone as sk
+        report = sk.ingest_new("tiny", "lake", cluster_by=["id"], partition_by=["day"], engine="local")
+        assert (report.rows, report.files) == (1_000_000, 28), report
+        """,
+        most=3,
+        prepare="""
+        import pathlib, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+        pathlib.Path("tiny").mkdir()
+        random = np.random.default_rng(1)
+        for number in range(5_000):
+            ids = random.integers(0, 1_000_000, 200)
+            rows = {"id": ids, "day": ids % 28, "name": [f"name {id % 50}" for id in ids.tolist()]}
+            pq.write_table(pa.table(rows), f"tiny/{number:04d}.parquet")
+        """,
+    ),
+    Task(
+        "ingest six rows, which need no Spark",
+        f"""
+        import pyarrow as pa, skipstone as sk
+        {_SIX_ROWS}
+        report = sk.ingest(rows, "lake", cluster_by=["id"])
+        assert report.engine.name == "local" and "use engine spark" in report.engine.reason, report
+        """,
+        most=2,
+        extra="spark",
+    ),
+    Task(
+        "ingest six rows by Spark, with a new session",
+        f"""
+        import pyarrow as pa, skipstone as sk
+        {_SIX_ROWS}
+        report = sk.ingest(rows, "lake", cluster_by=["id"], engine="spark")
+        assert report.engine.name == "spark", report
+        """,
+        most=12,
+        extra="spark",
+    ),
+)
+
+
+@dataclass(frozen=True)
 class Step:
-    """One thing that a user does, and how it went: ok, needs [extra], skipped, differs or failed."""
+    """One thing that a user does, and how it went: ok, needs [extra], skipped, slow, differs or failed."""
 
     place: str
     code: str
@@ -100,7 +160,7 @@ class Step:
     @property
     def good(self) -> bool:
         """Whether it went as documented."""
-        return self.outcome not in ("differs", "failed")
+        return self.outcome not in ("slow", "differs", "failed")
 
 
 @dataclass(frozen=True)
@@ -230,6 +290,30 @@ def call(extras: Sequence[str], work: Path) -> Iterator[Step]:
             yield Step("extras", code, time.perf_counter() - began, outcome, detail)
 
 
+def perform(tasks: Iterable[Task], extras: Sequence[str], work: Path) -> Iterator[Step]:
+    """Do what users try on their own data, each task in a new process and directory."""
+    for number, task in enumerate(tasks):
+        if task.extra and task.extra not in extras:
+            continue
+        folder = work / str(number)
+        folder.mkdir(parents=True)
+        seconds, error = 0.0, ""
+        for code in (task.prepare, task.code):
+            began = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(code)],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            seconds = time.perf_counter() - began
+            error = error or (done.stderr if done.returncode else "")
+        slow = f"{seconds:.1f} s; at most {task.most:g} s on an idle machine" if seconds > task.most else ""
+        outcome = "failed" if error else "slow" if slow else "ok"
+        yield Step("own data", task.name, seconds, outcome, error or slow)
+
+
 def _prepare(page: str, extras: Sequence[str], work: Path) -> tuple[dict[str, Any], str]:
     """The files and names that a page uses without making them, and the endpoint of its object store."""
     from tests.support import docs
@@ -334,7 +418,7 @@ def run_stage(stage: Stage, wheel: Path, work: Path) -> Iterator[Step]:
         "pip install", f"{stage.extra or 'base'}: {megabytes:.0f} MB", time.perf_counter() - began, "ok"
     )
     extras = [stage.extra] if stage.extra else []
-    for page in ("extras", *stage.pages):
+    for page in ("extras", "tasks", *stage.pages):
         with tempfile.TemporaryDirectory(dir=work) as folder:
             command = [
                 str(python),
@@ -371,11 +455,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.page:
         extras = [name for name in options.extras.split(",") if name]
-        steps = (
-            call(extras, options.work)
-            if options.page == "extras"
-            else play(options.page, extras, options.work)
-        )
+        if options.page == "extras":
+            steps = call(extras, options.work)
+        elif options.page == "tasks":
+            steps = perform(TASKS, extras, options.work)
+        else:
+            steps = play(options.page, extras, options.work)
         for step in steps:
             print(f"\x1e{json.dumps(asdict(step))}", flush=True)
         return 0

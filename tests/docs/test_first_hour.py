@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from scripts import first_hour
-from scripts.first_hour import CALLS, STAGES, Snippet, Step, judged, snippets
+from scripts.first_hour import CALLS, STAGES, TASKS, Snippet, Step, Task, judged, perform, snippets
 from tests.support.docs import ROOT, blocks
 
 BLOCKS = [
@@ -70,6 +72,26 @@ def test_every_page_and_extra_is_played() -> None:
     pages = {"README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))} - elsewhere
     with_snippets = {page for page in pages if [*snippets(page, [*blocks(page)])]}
     assert with_snippets == {page for stage in STAGES for page in stage.pages}
+
+
+def test_tasks_are_timed(tmp_path: Path) -> None:
+    tasks = [
+        Task("reads", "assert open('x').read() == '1'", most=60, prepare="open('x', 'w').write('1')"),
+        Task("fails", "raise SystemExit('no such thing')", most=60),
+        Task("waits", "import time; time.sleep(0.2)", most=0.1),
+        Task("needs another extra", "", most=60, extra="spark"),
+    ]
+    steps = [*perform(tasks, ["iceberg"], tmp_path)]
+    assert [(step.code, step.outcome, step.good) for step in steps] == [
+        ("reads", "ok", True),
+        ("fails", "failed", False),
+        ("waits", "slow", False),
+    ]
+    assert "no such thing" in steps[1].detail
+    assert steps[2].detail.endswith("at most 0.1 s on an idle machine")
+    for task in TASKS:
+        compile(textwrap.dedent(task.code), task.name, "exec")
+        compile(textwrap.dedent(task.prepare), task.name, "exec")
 
 
 def test_an_unknown_stage(capsys: pytest.CaptureFixture[str]) -> None:
