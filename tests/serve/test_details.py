@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -300,3 +301,24 @@ def test_rights(running: Running) -> None:
             assert [path for path, answer in told.items() if answer.status_code == 403] == refused
     with running.client() as client:
         assert {client.post(f"/api/{path}", json={}).status_code for path in plans} == {401}
+
+
+def test_partitions_are_texts_for_people(tmp_path: Path) -> None:
+    """A month is 2026-02, not the number of months since 1970, as in plans of compactions."""
+    catalog = sk.catalog(f"{tmp_path}/home/")
+    schema = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us")})
+    table = catalog.create_table("db.t", schema, partition_by=["month(ts)", "id"])
+    times = [datetime.datetime(2026, 2, 3), datetime.datetime(2026, 2, 4), None]
+    sk.ingest(pa.table({"id": [1, 1, 2], "ts": times}, schema), table, engine="local")
+    (tmp_path / "lake" / "p=7").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "lake" / "p=7" / "f.parquet")
+    with serving(tmp_path / "home", {"lake": str(tmp_path / "lake")}) as running, running.client() as client:
+        files = client.post("/api/files", json={"table": "db.t"}).json()["files"]
+        assert sorted((file["partition"] for file in files), key=str) == [
+            {"ts_month": "2026-02", "id": "1"},
+            {"ts_month": "NULL", "id": "2"},
+        ]
+        plan = client.post("/api/compaction", json={"table": "db.t", "rewrite_all": True}).json()
+        assert "ts_month=2026-02" in str(plan)
+        files = client.post("/api/files", json={"lake": "lake"}).json()["files"]
+        assert [str(file["partition"]["p"]) for file in files] == ["7"]

@@ -247,14 +247,16 @@ def files(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, 
     ]
     page = chosen[start : start + count]
     listed = []
-    for number, file in zip(page, snapshot.files_of(np.array(page, dtype=np.int64)), strict=True):
+    chosen_files = snapshot.files_of(np.array(page, dtype=np.int64))
+    partitions = _partitions(scan.lake, page) or [dict(file.partition) for file in chosen_files]
+    for number, file, partition in zip(page, chosen_files, partitions, strict=True):
         task = tasks.get(number)
         ranges = [] if task is None else task.rows.ranges()
         listed.append(
             {
                 "file": snapshot.entries[number].key,
                 "bytes": file.size,
-                "partition": to_json(dict(file.partition)),
+                "partition": to_json(partition),
                 "kept": task is not None,
                 "rows": 0 if task is None else len(task.rows),
                 "of_rows": file.rows if task is None else task.rows.total,
@@ -271,6 +273,17 @@ def files(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, 
     }
     residual = None if made.residual is None else str(made.residual)
     return {"version": made.version, "residual": residual, **totals, "files": listed}
+
+
+def _partitions(lake: Lake, files: Sequence[int]) -> list[dict[str, str]] | None:
+    """The partition of each file as texts, such as a month instead of its number; None for a directory."""
+    if not isinstance(lake, Table):
+        return None
+    from skipstone.iceberg.partitions.values import partition_texts
+
+    entries = lake.inventory.take(np.array(files, dtype=np.int64))
+    texts = [partition_texts(key, lake.pinned.specs, lake.iceberg_schema) for key in entries.keys]
+    return [texts[code] for code in entries.partitions.tolist()]
 
 
 def why(lake: Lake, document: Mapping[str, Any], limits: Limits) -> dict[str, Any]:  # noqa: ARG001

@@ -106,12 +106,10 @@ def _tagged(value: Any) -> tuple[Any, ...]:
     return (1, rank, value)
 
 
-def partition_name(key: PartitionKey, specs: Mapping[int, PartitionSpec], schema: Schema) -> str:
-    """A partition for people, such as ``ts_day=2026-01-01, id_bucket=3``."""
-    if key.partition is None:
-        return "unpartitioned"
-    spec, parts = specs.get(key.spec_id), []
-    for one, value in zip(() if spec is None else spec.fields, key.partition, strict=False):
+def partition_texts(key: PartitionKey, specs: Mapping[int, PartitionSpec], schema: Schema) -> dict[str, str]:
+    """Partition values for people by field name, such as ``{"ts_day": "2026-01-01", "id_bucket": "3"}``."""
+    spec, texts = specs.get(key.spec_id), dict[str, str]()
+    for one, value in zip(() if spec is None else spec.fields, key.partition or (), strict=False):
         if isinstance(one.transform, VoidTransform):
             continue
         try:
@@ -119,7 +117,15 @@ def partition_name(key: PartitionKey, specs: Mapping[int, PartitionSpec], schema
         except (ValueError, TypeError, OverflowError):
             # A dropped source column, or a value that the transform can't show.
             shown = _shown(value)
-        parts.append(f"{one.name}={'NULL' if value is None else shown}")
+        texts[one.name] = "NULL" if value is None else shown
+    return texts
+
+
+def partition_name(key: PartitionKey, specs: Mapping[int, PartitionSpec], schema: Schema) -> str:
+    """A partition for people, such as ``ts_day=2026-01-01, id_bucket=3``."""
+    if key.partition is None:
+        return "unpartitioned"
+    parts = [f"{name}={text}" for name, text in partition_texts(key, specs, schema).items()]
     return ", ".join(parts) or str(key)
 
 

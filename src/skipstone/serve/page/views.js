@@ -67,7 +67,7 @@ async function files(question) {
   const rows = table([
     ["File", (file) => h("button", { type: "button", class: "link", "aria-expanded": file.file === state.file ? "true" : "false", "data-focus": file.file, title: `Why is ${file.file} ${file.kept ? "kept" : "dropped"}?`,
       onclick: () => go({ file: file.file === state.file ? "" : file.file }) }, h("code", { class: file.kept ? "" : "skst-dropped" }, file.file.slice(names.length))), "name"],
-    ...(partitioned ? [["Partition", (file) => h("span", { class: "skst-clip" }, Object.entries(file.partition).map(([name, value]) => `${name}=${value}`).join(", "))]] : []),
+    ...(partitioned ? [["Partition", (file) => h("span", { class: "skst-clip" }, Object.entries(file.partition).map(([name, value]) => `${name}=${value ?? "NULL"}`).join(", "))]] : []),
     ["Rows", (file) => file.kept ? rowsOf(file) : h("span", { class: "skst-dropped" }, file.of_rows === null ? "none" : `none of ${count(file.of_rows)}`)],
     ["Proven", (file) => file.kept ? count(file.proven) : "", "skst-number"],
     ["Size", (file) => size(file.bytes), "skst-number"],
