@@ -97,7 +97,10 @@ class Workers:
             while waiting and self._running[caller] < self._most_threads:
                 work = waiting.popleft()
                 if work.set_running_or_notify_cancel():
+                    # It is the turn of the others.
                     self._waiting.move_to_end(caller)
+                    if not waiting:
+                        del self._waiting[caller]
                     return work
             if not waiting:
                 del self._waiting[caller]
