@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import LongType
 
 import skipstone as sk
@@ -41,6 +43,16 @@ EFFORT = 100_000
 Rows = dict[Key, Row]
 Columns = dict[str, int]
 """Columns by name; a renamed column keeps its number."""
+PLACES = {"st": "deep.st", "l": "deep.l.element", "m": "deep.m.value"}
+"""Structs inside a column: in a struct, in a list, and as values of a map; all their fields are numbers."""
+Places = dict[str, Columns]
+"""The fields of each of these structs."""
+PARTITIONS = (
+    *(("v", TruncateTransform(width)) for width in (7, 50, 1_000)),
+    *(("n", BucketTransform(count)) for count in (2, 5)),
+    *(("region", IdentityTransform()), ("s", TruncateTransform(1)), ("f", IdentityTransform())),
+)
+"""Partition fields that are added."""
 
 # -- a table and a dict ------------------------------------------------------------------------
 
@@ -61,6 +73,7 @@ class Pin(NamedTuple):
     rows: Rows
     columns: Columns
     schema: pa.Schema
+    places: Places
 
 
 @dataclass
@@ -71,6 +84,7 @@ class Pair:
     setup: Setup
     rows: Rows = field(default_factory=dict)
     columns: Columns = field(default_factory=lambda: {name: at for at, name in enumerate(SCHEMA.names)})
+    places: Places = field(default_factory=lambda: {place: {"a": 3, "b": 4} for place in PLACES})
     past: dict[int, Pin] = field(default_factory=dict)
     """Snapshots by their id."""
     tags: dict[str, int] = field(default_factory=dict)
@@ -87,7 +101,7 @@ class Pair:
         self.catalog = sk.catalog(self.folder)
         self.table = self.catalog.create_table(
             TABLE,
-            SCHEMA,
+            self._schema(),
             key=self.keys,
             partition_by=self.setup.partition_by,
             properties=self.setup.properties,
@@ -108,13 +122,35 @@ class Pair:
     def whole(self, rows: list[Row]) -> list[Row]:
         """Rows with values of the columns that were added."""
         return [
-            {**row, **{name: row["n"] * at for name, at in self.columns.items() if name not in row}}
+            {
+                **row,
+                **{name: row["n"] * at for name, at in self.columns.items() if name not in row},
+                "deep": self._deep(row["n"]),
+            }
             for row in rows
         ]
 
-    def arrow(self, rows: list[Row]) -> pa.Table:
+    def _deep(self, n: int) -> dict[str, Any] | None:
+        """A value with structs, and with NULLs at every level."""
+        if not n % 5:
+            return None
+        one = {place: {name: n * at for name, at in names.items()} for place, names in self.places.items()}
+        return {
+            "st": one["st"] if n % 3 else None,
+            "l": [one["l"] if at % 2 else None for at in range(n % 4)],
+            "m": [("x", one["m"]), ("y", None)][: n % 3],
+        }
+
+    def _schema(self) -> pa.Schema:
         extra = [pa.field(name, pa.int64()) for name in self.columns if name not in SCHEMA.names]
-        return pa.Table.from_pylist(rows, pa.schema([*SCHEMA, *extra]))
+        one = {
+            place: pa.struct([(name, pa.int64()) for name in names]) for place, names in self.places.items()
+        }
+        deep = {"st": one["st"], "l": pa.list_(one["l"]), "m": pa.map_(pa.string(), one["m"])}
+        return pa.schema([*SCHEMA, *extra, pa.field("deep", pa.struct(deep))])
+
+    def arrow(self, rows: list[Row]) -> pa.Table:
+        return pa.Table.from_pylist(rows, self._schema())
 
     def do(self, operation: Operation) -> None:
         name, *args = operation
@@ -279,7 +315,8 @@ class Pair:
 
     @property
     def now(self) -> Pin:
-        return Pin(dict(self.rows), dict(self.columns), self.table.schema)
+        places = {place: dict(names) for place, names in self.places.items()}
+        return Pin(dict(self.rows), dict(self.columns), self.table.schema, places)
 
     def pin(self) -> None:
         self.flush()
@@ -312,23 +349,34 @@ class Pair:
         except sk.UsageError:
             # It was rolled back itself.
             return
-        rows, columns, _ = self.past[number]
-        names = {at: name for name, at in columns.items()}
+        rows, columns, _, places = self.past[number]
         self.rows = {
-            key: {name: row[names[at]] if at in names else None for name, at in self.columns.items()}
-            for key, row in rows.items()
+            key: {**remapped(row, columns, self.columns), "deep": row["deep"]} for key, row in rows.items()
         }
+        for place, names in places.items():
+            self._follow(place, names)
         self.scan()
 
+    def _follow(self, place: str, before: Columns) -> None:
+        """Give the structs of a place the present fields."""
+        for key, row in self.rows.items():
+            if row["deep"] is not None:
+                self.rows[key] = {**row, "deep": {**row["deep"]}}
+                cell = row["deep"][place]
+                after = [remapped(one, before, self.places[place]) for one in structs(cell)]
+                if place == "st":
+                    cell = after[0]
+                elif place == "m":
+                    cell = [(name, one) for (name, _), one in zip(cell, after, strict=True)]
+                else:
+                    cell = after
+                self.rows[key]["deep"][place] = cell
+
     def evolve(self, kind: str, flushes: bool) -> None:
-        """Another process changes the schema, while rows of the former schema are in the log."""
-        self._alone()
-        writer, extra = self.writer, [name for name in self.columns if name not in SCHEMA.names]
-        if writer is not None and not flushes:
-            writer.close(flush=False)
-        self.added += 1
-        new = f"x{self.added}"
-        with self.catalog.open(TABLE).table.update_schema() as change:
+        """Another process changes the columns."""
+        extra = [name for name in self.columns if name not in SCHEMA.names]
+        new = self._new_name()
+        with self._in_between(flushes), self._other().update_schema() as change:
             if kind == "widen":
                 change.update_column("n", LongType())
             elif kind == "add" or not extra:
@@ -345,8 +393,70 @@ class Pair:
                 else:
                     change.delete_column(old)
                 self.rows = {
-                    key: {name: row[name] for name in self.columns} for key, row in self.rows.items()
+                    key: {name: row[name] for name in (*self.columns, "deep")}
+                    for key, row in self.rows.items()
                 }
+
+    def nest(self, kind: str, place: str, flushes: bool) -> None:
+        """Another process changes fields inside a struct, a list or a map."""
+        before, new = dict(self.places[place]), self._new_name()
+        path, (one, *others) = (*PLACES[place].split("."),), before
+        at = before[one]
+        steps: list[tuple[str, tuple[Any, ...]]]
+        if kind == "add" or (kind in ("drop", "exchange") and not others):
+            steps, after = [("add_column", ((*path, new), LongType()))], {**before, new: 100 + self.added}
+        elif kind == "drop":
+            steps, after = [("delete_column", ((*path, one),))], {name: before[name] for name in others}
+        elif kind == "rename":
+            steps, after = [("rename_column", ((*path, one), new))], {new: at, **before}
+            del after[one]
+        elif kind == "exchange":
+            names = [(one, new), (others[0], one), (new, others[0])]
+            steps = [("rename_column", ((*path, old), to)) for old, to in names]
+            after = {**before, one: before[others[0]], others[0]: at}
+        else:
+            # The same name, and another field.
+            add = [("add_column", ((*path, name), LongType())) for name in (new, one)]
+            steps = [add[0], ("delete_column", ((*path, one),)), add[1]]
+            after = {**before, new: 100 + self.added, one: 1_000 + self.added}
+        with self._in_between(flushes):
+            for name, arguments in steps:
+                with self._other().update_schema() as change:
+                    getattr(change, name)(*arguments)
+            self.places[place] = after
+            self._follow(place, before)
+
+    def respec(self, kind: str, share: float, flushes: bool) -> None:
+        """Another process changes how new files are partitioned."""
+        with self._in_between(flushes):
+            spec = self._other().spec()
+            own = [one for one in spec.fields if not isinstance(one.transform, VoidTransform)]
+            column, transform = PARTITIONS[int(share * len(PARTITIONS))]
+            source = self._other().schema().find_field(column).field_id
+            with self._other().update_spec() as change:
+                if own and kind != "add":
+                    change.remove_field(own[0].name)
+                if kind != "remove" and (source, transform) not in [
+                    (one.source_id, one.transform) for one in own
+                ]:
+                    change.add_field(column, transform, self._new_name())
+
+    def _new_name(self) -> str:
+        self.added += 1
+        return f"x{self.added}"
+
+    def _other(self) -> IcebergTable:
+        """The table, as another process loads it."""
+        return self.catalog.open(TABLE).table
+
+    @contextmanager
+    def _in_between(self, flushes: bool) -> Iterator[None]:
+        """What others do while rows are in the log, or in a writer that flushes them afterwards."""
+        self._alone()
+        writer = self.writer
+        if writer is not None and not flushes:
+            writer.close(flush=False)
+        yield
         if writer is not None and flushes:
             writer.close()
         self._open_again()
@@ -475,10 +585,12 @@ class Pair:
         """pyiceberg and Polars read the rows of the current snapshot, and of an old one."""
         self.pin()
         for number in {self.table.snapshot, self.some_past(share)} & self.past.keys():
-            rows, _, schema = self.past[number]
+            rows, _, schema, _ = self.past[number]
+            # Not all of them follow nested fields by id.
+            flat = {key: {name: row[name] for name in row if name != "deep"} for key, row in rows.items()}
             if schema == self.table.schema:
                 for found in as_others_read(self.table, snapshot=number):
-                    assert Counter(map(canonical, found.to_pylist())) == expected(rows), (
+                    assert Counter(map(canonical, found.drop("deep").to_pylist())) == expected(flat), (
                         "others read other rows"
                     )
 
@@ -491,8 +603,8 @@ class Pair:
         )
         if end is None:
             return
-        before, _, old = self.past[start]
-        after, _, schema = self.now if start == end else self.past[end]
+        before, _, old, _ = self.past[start]
+        after, _, schema, _ = self.now if start == end else self.past[end]
         if old != schema:
             return
         found = self.table.changes(start, None if start == end else end)
@@ -513,9 +625,31 @@ class _AbortError(Exception):
 def canonical(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """A row that can be compared and hashed, with its columns by name."""
     return tuple(
-        (name, "nan" if isinstance(value, float) and math.isnan(value) else value)
+        (name, "nan" if isinstance(value, float) and math.isnan(value) else frozen(value))
         for name, value in sorted(row.items())
     )
+
+
+def frozen(value: Any) -> Any:
+    """A nested value that can be compared and hashed."""
+    if isinstance(value, Mapping):
+        return canonical(value)
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def remapped(row: Row | None, before: Columns, after: Columns) -> Row | None:
+    """A row, or a struct, with the fields of today: those with the same number have the same value."""
+    names = {at: name for name, at in before.items()}
+    if row is None:
+        return None
+    return {name: row[names[at]] if at in names else None for name, at in after.items()}
+
+
+def structs(cell: Any) -> list[Row | None]:
+    """The structs in one of the places."""
+    if not isinstance(cell, list):
+        return [cell]
+    return [one[1] if isinstance(one, tuple) else one for one in cell]
 
 
 def _one(rows: Rows, key: Key) -> tuple[Any, ...] | None:

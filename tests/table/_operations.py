@@ -176,6 +176,12 @@ class Chance(random.Random):
             "compact": lambda: (self.random() < 0.5,),
             "expire": lambda: (self.randint(1, 6),),
             "evolve": lambda: (self.choice(["add", "add", "drop", "rename", "widen"]), self.random() < 0.5),
+            "nest": lambda: (
+                self.choice(["add", "drop", "rename", "exchange", "again"]),
+                self.choice(["st", "l", "m"]),
+                self.random() < 0.5,
+            ),
+            "respec": lambda: (self.choice(["add", "remove", "replace"]), self.random(), self.random() < 0.5),
             "transaction": lambda: ([self.staged() for _ in range(self.randint(1, 4))], self.random() < 0.8),
             "begin": lambda: (self.randrange(2),),
             "within": lambda: (self.randrange(2), self.staged()),
@@ -192,7 +198,8 @@ SHARES = {
     "read": 24, "hold": 1.5, "release": 1, "flush": 4, "reopen": 1.5, "tail": 3, "elsewhere": 2,
     "transaction": 1.5, "begin": 4, "within": 9, "end": 4,
     "pin": 3, "tag": 1, "untag": 0.5, "old": 3, "others": 0.4, "changes": 1, "rollback": 0.5,
-    "compact": 2.5, "index": 0.5, "evolve": 0.5, "expire": 1.2, "manifests": 0.6, "orphans": 0.4,
+    "compact": 2.5, "index": 0.5, "evolve": 0.5, "nest": 1.5, "respec": 1.2, "expire": 1.2,
+    "manifests": 0.6, "orphans": 0.4,
 }  # fmt: skip
 """How often each operation is drawn."""
 

@@ -108,3 +108,43 @@ def test_a_call_that_was_not_synced_is_dropped_and_reported(table: sk.Table, tmp
     assert "flushed 2 calls of db.t" in shown
     assert "dropped 12 bytes of calls that were not synced and are not whole" in shown
     assert table.refresh().scan().count() == 2
+
+
+INTERRUPT = """
+import os, signal, sys
+from skipstone.cli.main import app
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.alarm(500)
+sync, left = os.fsync, int(sys.argv[2])
+
+def interrupted(descriptor):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+    sync(descriptor)
+
+os.fsync = interrupted
+app(["tail", "flush", "db.t", "--catalog", sys.argv[1]])
+"""
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("at", [4, 1, 7, 10, 2, 14])
+def test_an_interrupted_flush(at: int, table: sk.Table, tmp_path: Path) -> None:
+    """Ctrl-C at one of the syncs: exit code 130, what is known on standard error, and no row is lost."""
+    writer = table.writer(flush_seconds=None)
+    writer.upsert(pa.table({"id": [1, 2], "v": [10, 20]}))
+    writer.close(flush=False)
+    command = [sys.executable, "-W", "ignore", "-c", INTERRUPT, f"{tmp_path / 'w'}/", str(at)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 130, ended
+    assert "Traceback" not in ended.stderr
+    if at > 3:
+        assert (
+            "interrupted: rows of the tail that are not committed are in its write-ahead log" in ended.stderr
+        )
+    assert not table.tail_status().open
+    run(tmp_path, "flush", "db.t")
+    assert table.refresh().scan().count() == 2

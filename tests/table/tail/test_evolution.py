@@ -92,7 +92,7 @@ def evolve(catalog: sk.Catalog, steps: Sequence[Step]) -> None:
             step(change)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("recovers", [False, True], ids=["memtable", "log"])
 @pytest.mark.parametrize("steps", CHANGES.values(), ids=list(CHANGES))
 def test_unflushed_rows_are_those_of_a_commit(steps: Sequence[Step], recovers: bool, tmp_path: Path) -> None:

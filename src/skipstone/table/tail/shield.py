@@ -84,8 +84,9 @@ class Shield:
         if threading.current_thread() is not threading.main_thread():
             call.make()
             return call.wait()
-        if self._pid != os.getpid():
-            self._start()
+        if self._pid != os.getpid() and not self._start():
+            call.make()
+            return call.wait()
         try:
             self._calls.put(call)  # type: ignore[arg-type]
             return call.wait()
@@ -104,13 +105,17 @@ class Shield:
                     _note(call, error, done, unknown)
             raise
 
-    def _start(self) -> None:
-        """Start the thread; a forked process has none."""
-        self._calls, self._pid = SimpleQueue(), os.getpid()
-        thread = threading.Thread(
-            target=_serve, args=(self._calls,), name="skipstone-tail-calls", daemon=True
-        )
-        thread.start()
+    def _start(self) -> bool:
+        """Start the thread, which a forked process lacks; False if the process is about to end."""
+        self._calls = SimpleQueue()
+        arguments = (self._calls,)
+        thread = threading.Thread(target=_serve, args=arguments, name="skipstone-tail-calls", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._pid = os.getpid()
+        return True
 
     def __del__(self) -> None:
         self._calls.put(None)

@@ -447,8 +447,8 @@ def open_writer(
         recovery = recover(lease, table.metadata, drop=on_damage == "drop")
         found = status_of(table.name, lease.store.uri, lease.before, recovery, held=False)
         writer = TailWriter(table, lease, recovery.frames, found, limits=limits, sync=sync)
+        table.attach(writer)
     except BaseException:
         lease.release()
         raise
-    table.attach(writer)
     return writer
