@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +18,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import skipstone as sk
 from skipstone.engine.jobs import STOP
+from tests.faults._interrupted_job import SCHEMA as SCHEMA_OF_JOBS
+from tests.faults._interrupted_job import rows as rows_of_jobs
 
 ROWS, BATCH = 400_000, 1 << 17
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.int64()})
@@ -333,3 +336,66 @@ def test_a_handler_of_the_caller_stays(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert (report.rows, pressed) == (20_000, [signal.SIGINT])
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+KINDS = ("binpack", "sort", "ingest table", "ingest directory")
+COUNT = 300_000
+
+
+def interrupted(kind: str, root: Path, wait: float, presses: int) -> tuple[int, str, float]:
+    """Press Ctrl-C some time after a job has begun; return the exit code, what it said, and its seconds."""
+    command = [sys.executable, "-m", "tests.faults._interrupted_job", kind, str(root), str(COUNT)]
+    process = subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", process.communicate()
+    began = time.monotonic()
+    time.sleep(wait)
+    for _ in range(presses):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    output, errors = process.communicate(timeout=120)
+    # Python ends by the signal if it comes when the job is over.
+    assert process.returncode in (0, 130, -signal.SIGINT), errors[-2_000:]
+    assert "Error" not in errors, errors[-2_000:]
+    return process.returncode, output.strip(), time.monotonic() - began
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_interrupts_at_many_times(tmp_path: Path, kind: str) -> None:
+    """Twenty-five of each kind, between the first step of a job and its end."""
+    table = sk.catalog(tmp_path).create_table("db.t", SCHEMA_OF_JOBS)
+    for number in range(3):
+        table.table.append(rows_of_jobs(number * COUNT, COUNT))
+    sk.ingest(rows_of_jobs(0, 10), tmp_path / "lake", engine="local")
+    code, words, longest = interrupted(kind, tmp_path, 0, 0)
+    assert (code, words) == (0, "")
+
+    def counts() -> tuple[int, int]:
+        table = sk.catalog(tmp_path).open("db.t")
+        assert table.remove_orphans(**NOW).files == (), said
+        assert not [path for path in (tmp_path / "lake").rglob("*.staged") if path.is_file()], said
+        return table.scan().count(), sk.open(tmp_path / "lake").scan().count()
+
+    said: list[tuple[int, str, float]] = []
+    before = counts()
+    for number in range(25):
+        said.append(interrupted(kind, tmp_path, longest * number / 24, 1 + number % 2))
+        code, words, _ = said[-1]
+        all_of_it = {
+            "ingest table": (before[0] + COUNT, before[1]),
+            "ingest directory": (before[0], before[1] + COUNT),
+        }.get(kind, before)
+        nothing = code == 130 and ("no row was written" in words or "nothing was committed" in words)
+        done = code == 0 or "committed as snapshot" in words or "were published" in words
+        after = counts()
+        assert after in ({before} if nothing else {all_of_it} if done else {before, all_of_it}), said
+        before = after
+    print(kind, [(code, words.partition(": ")[2][:30]) for code, words, _ in said])
+    assert sum(code == 130 for code, _, _ in said) >= 5
+    found = sk.catalog(tmp_path).open("db.t").scan("id < 10000000").to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(3 * COUNT))
