@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,19 @@ def test_compactions_on_spark(spark: SparkSession, tmp_path: Path) -> None:
         if (ids := pa.parquet.read_table(path.removeprefix("file://"))["id"].to_pylist())
     )
     assert all(low < high < next_low for (low, high), (next_low, _) in pairwise(ranges))
+
+
+def test_ctrl_c_cancels_the_jobs_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = scattered(tmp_path, 4, 300)
+    before = contents(table)
+    options: dict[str, Any] = {"target_file_size_bytes": 6_000, "force": True}
+    plan = table.plan_compaction(rewrite_all=True, strategy="sort", sort_by="id", **options)
+    with pytest.raises(KeyboardInterrupt, match="nothing was committed"):
+        table.compact(plan, engine=spark, progress=lambda *_: signal.raise_signal(signal.SIGINT))
+    assert [*spark.sparkContext.statusTracker().getActiveJobsIds()] == []
+    assert table.remove_orphans(older_than="0s", allow_recent=True, dry_run=True).files == ()
+    assert contents(sk.catalog(tmp_path / "w").open("db.t")) == before
+    assert table.compact(plan, engine=spark).groups == 1
 
 
 @pytest.mark.slow
