@@ -68,7 +68,8 @@ def plain_type(type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(type):
         return pa.struct([(field.name, plain_type(field.type)) for field in type])
     type = type.value_type if pa.types.is_dictionary(type) else type
-    return pa.large_string() if pa.types.is_string_view(type) else type
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return views.get(type, type)
 
 
 def check_lake(lake: sk.Lake, table: pa.Table, truths: list[tuple[tree.Predicate, Any]], how: object) -> None:
