@@ -228,7 +228,7 @@ def test_a_table(tmp_path: Path) -> None:
     read = Reader(opened._repr_html_())
     assert read.texts[0] == "db.t"
     assert f"{opened.snapshot}, 20" in read.text
-    assert {"id", "int64", "data files", "1", "records", "3"} <= set(read.texts)
+    assert {"id", "int64", "data files", "1", "rows", "3"} <= set(read.texts)
     assert {"partitioned by", "bucket(1, id)"} <= set(read.texts)
     assert len(opened) == 3
     snapshots = opened.snapshots()
