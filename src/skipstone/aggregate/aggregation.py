@@ -34,6 +34,7 @@ from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import EngineOptions, check_engine, choose_engine
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
+from skipstone.lake.snapshot import opened_name
 from skipstone.predicate.tree import Expr
 from skipstone.report import Printable, explanation, shown_tree
 from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
@@ -293,7 +294,7 @@ class Aggregation(Printable):
         names = ", ".join(aggregate.name for aggregate in self._question.aggregates)
         keys = ", ".join(name for name, _ in self._question.group_by)
         by = f" by {keys}" if keys else ""
-        return f"Aggregation({self._question.lake.uri}: {names}{by})"
+        return f"Aggregation({opened_name(self._question.lake.pinned)}: {names}{by})"
 
 
 def answer_tree(aggregation: Aggregation) -> ReportNode:

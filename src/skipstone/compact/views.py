@@ -55,7 +55,7 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
             table(
                 plan.groups,
                 number("group", lambda group: str(group.id)),
-                *fields(text, "partition=name", style="firm"),
+                *fields(text, "partition=name"),
                 *fields(number, "files=count"),
                 *fields(nbytes, "size=bytes"),
                 number("new files", lambda group: group.expected_files),
@@ -64,7 +64,7 @@ def plan_tree(plan: CompactionPlan) -> ReportNode:
             ),
             table(
                 plan.skipped,
-                *fields(text, "skipped partition=name", style="firm"),
+                *fields(text, "skipped partition=name"),
                 *fields(number, "files"),
                 *fields(nbytes, "size=bytes"),
                 text("why", lambda one: one.reason, least=24),

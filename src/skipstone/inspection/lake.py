@@ -14,10 +14,10 @@ from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.plain import type_name
 from skipstone.inspection.file import Bounds, StatisticsCoverage, clustering_json, overall
+from skipstone.lake.snapshot import opened_name
 from skipstone.prune.clustering import Clustering, clustering, recorded
 from skipstone.report import Reported
 from skipstone.report.json import record
-from skipstone.scan.statistics import opened_name
 
 if TYPE_CHECKING:
     from skipstone.index.results import IndexStatus
@@ -45,7 +45,7 @@ class LakeSchema(Reported):
             }
             for one in self.lake.schema
         ]
-        return {"lake": opened_name(self.lake), "version": self.lake.version, "columns": columns}
+        return {"lake": opened_name(self.lake.pinned), "version": self.lake.version, "columns": columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class LakeColumn:
 class PartitionUse:
     """A partition and its files."""
 
-    values: dict[str, str]
+    values: dict[str, str | None]
     files: int
     rows: int
     bytes: int
@@ -161,7 +161,7 @@ def inspect_lake(lake: Lake, columns: Sequence[str] = ()) -> LakeInspection:
     sizes = np.array([entry.size for entry in lake.entries], dtype=np.int64)
     io = lake.io
     return LakeInspection(
-        opened_name(lake),
+        opened_name(lake.pinned),
         lake.version,
         len(sizes),
         statistics.rows,
@@ -213,9 +213,13 @@ def _coverages(survey: Survey, refs: Sequence[ColumnRef]) -> dict[tuple[str, ...
 def _partitions(lake: Lake, rows: Sequence[int]) -> tuple[PartitionUse, ...]:
     """The partitions in the order of their first files."""
     names = lake.partition_names
-    uses: dict[tuple[str, ...], PartitionUse] = {}
+    uses: dict[tuple[str | None, ...], PartitionUse] = {}
     for file, number in zip(lake.files if names else (), rows, strict=False):
-        values = {name: str(value) for name, value in file.partition.items() if name in names}
+        values = {
+            name: None if value is None else str(value)
+            for name, value in file.partition.items()
+            if name in names
+        }
         old = uses.get(key := tuple(values.values()), PartitionUse(values, 0, 0, 0))
         uses[key] = PartitionUse(values, old.files + 1, old.rows + number, old.bytes + file.size)
     return tuple(uses.values())

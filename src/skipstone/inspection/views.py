@@ -184,7 +184,9 @@ def lake_tree(lake: LakeInspection) -> ReportNode:
         lake.partitions,
         text(
             "partition",
-            lambda use: phrase(*(f"{key} = {value}" for key, value in use.values.items()), by=", "),
+            lambda use: phrase(
+                *(f"{k} = {'NULL' if v is None else v}" for k, v in use.values.items()), by=", "
+            ),
         ),
         *fields(number, "files", "rows@1"),
         *fields(nbytes, "size=bytes"),
@@ -205,6 +207,10 @@ def lake_tree(lake: LakeInspection) -> ReportNode:
         ("partitions", partitions if lake.partitions else None),
         ("file sizes", _sizes(lake)),
     )
+
+
+def _partition_text(value: tuple[str, str | None]) -> str:
+    return f"{value[0]} = {'NULL' if value[1] is None else value[1]}"
 
 
 def _values(columns: Sequence[LakeColumn], unit: str) -> NodeTable:

@@ -247,3 +247,9 @@ class Snapshot(Protocol):
 
     def check(self, footers: Sequence[ParquetMetadata]) -> None:
         """Refuse a file whose columns can't be converted to the lake's types."""
+
+
+def opened_name(snapshot: Snapshot) -> str:
+    """The directory, file or glob that was opened, or the location of a table."""
+    pattern = getattr(snapshot, "pattern", "")
+    return f"{snapshot.uri}/{pattern}" if pattern else snapshot.uri

@@ -16,7 +16,7 @@ from skipstone.errors import UsageError
 from skipstone.index.index import LakeIndex
 from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
-from skipstone.lake.snapshot import FileEntry, Snapshot
+from skipstone.lake.snapshot import FileEntry, Snapshot, opened_name
 from skipstone.predicate.coerce import with_keys
 from skipstone.prune.survey import Footers, Survey, SurveyPart
 from skipstone.report import Printable
@@ -131,7 +131,8 @@ class Lake(Printable):
 
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self.entries)
-        return f"{type(self).__name__}({self.uri!r}, {plural(len(self.entries), 'file')}, {size:,} bytes)"
+        files = plural(len(self.entries), "file")
+        return f"{type(self).__name__}({opened_name(self.pinned)!r}, {files}, {size:,} bytes)"
 
     def __len__(self) -> int:
         rows = self._metadata_rows()

@@ -19,7 +19,7 @@ from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
-from skipstone.lake.snapshot import FileEntry, Overlay, Path, PrunedFiles, Snapshot
+from skipstone.lake.snapshot import FileEntry, Overlay, Path, PrunedFiles, Snapshot, opened_name
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Compare, Constant, Literal, Predicate
 from skipstone.prune.cascade import Cascade, Outcome
@@ -458,7 +458,7 @@ class _Planner:
             for part in _null_comparisons(asked.predicate):
                 self.ledger.notes.add(part, "never true, since nothing equals NULL; use IS NULL")
             return ScanTrace(
-                lake=snapshot.uri,
+                lake=opened_name(snapshot),
                 version=version,
                 predicate=str(asked.predicate) if asked.predicate is not None else "",
                 residual=str(compiled.residual) if compiled is not None and whole < rows else "",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from skipstone.core.filter import fix_clock, settle
 from skipstone.engine.jobs import NO_OPTIONS, check_engine, choose_engine
 from skipstone.errors import UnknownColumnError, UsageError, require
+from skipstone.lake.snapshot import opened_name
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import IsIn, Predicate
 from skipstone.report import Printable, explanation
@@ -481,7 +482,7 @@ class Scan(Printable):
             f"limit={limit}" if limit is not None else "",
             f"order_by={order!r}" if order is not None else "",
         ]
-        return f"Scan({', '.join([self.lake.uri, *filter(None, parts)])})"
+        return f"Scan({', '.join([opened_name(self.lake.pinned), *filter(None, parts)])})"
 
 
 _CLOCK = re.compile(r"\b(current_|now|curdate|today|localtimestamp)", re.IGNORECASE)

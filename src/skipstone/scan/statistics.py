@@ -21,6 +21,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.plain import duration_text
 from skipstone.errors import UnknownColumnError, UsageError
+from skipstone.lake.snapshot import opened_name
 from skipstone.parquet.evidence import find_leaf, own_type, row_group_facts, trust_of
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.values import stored_type
@@ -174,7 +175,7 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
     table = pa.Table.from_arrays(arrays, names)
     size = sum(entry.size for entry in lake.entries)
     rows_left = int(survey.rows.sum() - gone.sum())
-    return LakeStatistics(opened_name(lake), lake.version, rows_left, size, tuple(statistics), table)
+    return LakeStatistics(opened_name(lake.pinned), lake.version, rows_left, size, tuple(statistics), table)
 
 
 def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRef]:
@@ -193,12 +194,6 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
                 error.hint = list_hint(name) or error.hint
                 raise
             yield binder.column(tuple(name.split(".")))
-
-
-def opened_name(lake: Lake) -> str:
-    """The directory, file or glob that was opened, or the location of a table."""
-    pattern = getattr(lake.pinned, "pattern", "")
-    return f"{lake.uri}/{pattern}" if pattern else lake.uri
 
 
 def _read_type(schema: pa.Schema, ref: ColumnRef) -> pa.DataType:

@@ -25,7 +25,7 @@ from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
-from skipstone.lake.snapshot import AntiJoin, Deletions
+from skipstone.lake.snapshot import AntiJoin, Deletions, opened_name
 from skipstone.parquet.slice.columns import cut, take
 from skipstone.scan.execute import execute
 from skipstone.scan.forecast import stored_bytes
@@ -68,7 +68,7 @@ def verify(lake: Lake, question: Question) -> Verification:
     differences.plan(lake, matching)
     _answer(truth, plan, whole, matching, answered, differences)
     return Verification(
-        lake=lake.uri,
+        lake=opened_name(lake.pinned),
         predicate=str(question.predicate) if question.predicate is not None else "",
         files=len(lake.entries),
         rows_matching=sum(map(len, matching.values())),

@@ -30,6 +30,7 @@ import pyarrow as pa
 from skipstone.core.domain.keys import storage_type
 from skipstone.core.judge import Verdict
 from skipstone.core.plain import type_name
+from skipstone.lake.snapshot import opened_name
 from skipstone.report.explain import EVERY_ROW, cause_name, scan_tree
 from skipstone.report.node import (
     MISSING,
@@ -57,7 +58,6 @@ from skipstone.scan.statistics import (
     bound_text,
     live_rows,
     live_text,
-    opened_name,
     summary_number,
 )
 
@@ -209,7 +209,9 @@ def lake_tree(lake: Lake, most: tuple[int, str] | None = _COLUMNS) -> ReportNode
         TableColumn("", lambda line: _PARTITION if line in partitions else "", optional=True),
         most=most,
     )
-    return ReportNode(getattr(lake, "name", opened_name(lake)), body=(Facts(list(_layout(lake))), columns))
+    return ReportNode(
+        getattr(lake, "name", opened_name(lake.pinned)), body=(Facts(list(_layout(lake))), columns)
+    )
 
 
 def _lines(field: pa.Field, depth: int = 0) -> Iterator[tuple[int, pa.Field]]:

@@ -259,7 +259,7 @@ def test_python_and_sql_agree(lake: sk.Lake) -> None:
     sql = scan.aggregate("sum(price * quantity) AS x, count(*)", group_by=["year(ts) AS y", "flag"])
     assert python.to_pylist() == exprs.to_pylist() == sql.to_pylist()
     assert sk.sum(col("price") * col("quantity")).name == "sum(price * quantity)"
-    assert repr(sql).endswith("x, count by y, flag)")
+    assert repr(sql).split()[:4] == ["y", "flag", "x", "count"]
     engine = scan.aggregate(
         "sum(price * quantity) AS x, count(*)", group_by={"y": "year(ts)", "flag": "flag"}, engine="local"
     )

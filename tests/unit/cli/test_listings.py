@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from skipstone.core.plain import type_name
 from skipstone.inspection.file import inspect_file
 from skipstone.inspection.lake import inspect_lake
 from skipstone.inspection.table import inspect_table
+from skipstone.report import Printable, tree_of
+from skipstone.report.text import to_text
 
 Run = Callable[..., Any]
 NOON = datetime(2026, 1, 1, 12)
@@ -163,3 +166,55 @@ def test_spark_timestamps_are_marked_as_instants(run: Run, tmp_path: Path) -> No
     # As before, zones move them, and rows have no zone.
     assert lake.scan(sk.parse("ts = '2026-01-01 13:00:00'", tz="+01:00")).count() == 2
     assert lake.scan().to_arrow().schema.field("ts").type == pa.timestamp("ns")
+
+
+def test_one_file_and_a_glob_are_named_as_they_were_opened(run: Run, tmp_path: Path) -> None:
+    for name in ("f", "g"):
+        pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / f"{name}.parquet")
+    for name in ("f.parquet", "*.parquet", ""):
+        opened = sk.open(f"{tmp_path}/{name}")
+        path = f"{tmp_path}/{name}".rstrip("/")
+        scan, answer = opened.scan("id > 1"), opened.scan("id > 1").aggregate(sk.sum("id"))
+        for shown in (
+            opened,
+            scan,
+            scan.explain(),
+            answer.explain(),
+            scan.verify(),
+            scan.plan(),
+            scan.trace(),
+        ):
+            first = to_text(tree_of(shown), 500) if isinstance(shown, Printable) else shown
+            assert first.splitlines()[0].split("  ")[0].endswith(path[-20:]), (name, type(shown))
+        assert repr(opened).startswith(f"Lake({path!r}, ")
+        assert repr(scan) == f"Scan({path}, where='id > 1')"
+        assert scan.trace().to_json()["lake"] == path
+        done = run("explain", f"{tmp_path}/{name}", "id > 1", "--format", "json")
+        assert json.loads(done.stdout)["lake"] == path
+
+
+def test_partitions_without_a_value_are_null(run: Run, tmp_path: Path) -> None:
+    for city in ("Rome", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"city={city}").mkdir()
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"city={city}/f.parquet")
+    text = run("inspect", tmp_path).stdout
+    assert "\ncity = NULL " in text
+    assert "None" not in text
+    found = json.loads(run("inspect", tmp_path, "--format", "json").stdout)
+    assert {one["values"]["city"] for one in found["partitions"]} == {"Rome", None}
+
+
+def test_catalogs_name_their_directory_and_tables(tmp_path: Path) -> None:
+    catalog = sk.catalog(tmp_path / "warehouse")
+    where = str(tmp_path / "warehouse")
+    assert repr(catalog) == f"Catalog({where!r}, 0 tables)"
+    for name in ("db.t", "db.u", "logs.v"):
+        catalog.create_table(name, pa.schema({"id": pa.int64()}))
+    assert repr(catalog) == f"Catalog({where!r}, 3 tables)"
+    lines = to_text(tree_of(catalog), 500).splitlines()
+    assert lines == [f"{where}  3 tables in 2 namespaces", "db.t", "db.u", "logs.v"]
+    # Others would have to be asked, and their addresses can have secrets.
+    uri = f"sqlite:///{tmp_path}/other.db"
+    other = sk.catalog({"name": "prod", "type": "sql", "uri": uri, "warehouse": where})
+    assert repr(other) == "Catalog('prod')"
+    assert to_text(tree_of(other)) == "prod  no tables"
