@@ -75,7 +75,7 @@ class Stage:
 
 STAGES = (
     Stage("base", pages=PAGES),
-    Stage("iceberg", "iceberg", pages=("README.md", *TABLE_PAGES, "docs/cli.md")),
+    Stage("iceberg", "iceberg", ("ipython",), ("README.md", *TABLE_PAGES, "docs/cli.md")),
     Stage(
         "engines",
         "engines",
@@ -102,6 +102,14 @@ class Task:
     prepare: str = ""
 
 
+_ODD_COLUMNS = """
+import datetime, pathlib, pyarrow as pa, pyarrow.parquet as pq
+pathlib.Path("lake").mkdir()
+rows = {"id": [1, 2, 3], "at": [datetime.datetime(2026, 1, 1, 12)] * 3, "place": [{"x": 1.5}] * 3}
+took = pa.array([datetime.timedelta(minutes=90)] * 3, pa.duration("ms"))
+rows = pa.table(rows).append_column("took", took)
+pq.write_table(rows, "lake/f.parquet", use_deprecated_int96_timestamps=True)
+"""
 _SIX_ROWS = 'rows = pa.table({"id": [3, 1, 2, 6, 4, 5]})'
 TASKS = (
     Task(
@@ -143,6 +151,53 @@ TASKS = (
         """,
         most=12,
         extra="spark",
+    ),
+    Task(
+        "type the names of results into Python and IPython",
+        """
+        import code, contextlib, io, pyarrow as pa, skipstone as sk
+        try:
+            from IPython.lib.pretty import pretty
+        except ImportError:
+            pretty = repr
+        def typed(value):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                code.InteractiveInterpreter({"value": value}).runsource("value")
+            return out.getvalue().rstrip("\\n")
+        lake = sk.open("lake")
+        scan = lake.scan("id > 1")
+        table = sk.catalog("wh/").create_table("db.t", pa.schema({"id": pa.int64()}), key=["id"])
+        index = lake.index
+        results = [index.build(engine="local"), index.status(), index.advise(), lake.statistics()]
+        results += [scan.plan(), scan.verify(), scan.aggregate(sk.count())]
+        results += [scan.explain(), scan.explain("json")]
+        results += [table.upsert(pa.table({"id": [1, 2]})), table.snapshots(), table.maintenance()]
+        for result in results:
+            text = typed(result)
+            assert text == pretty(result) == str(result).rstrip("\\n"), text
+            assert "\\\\n" not in text and not text.startswith(type(result).__name__), text
+        assert typed(scan.aggregate(sk.count())).split()[:5] == ["function", "answer", "type", "count", "2"]
+        table.delete("id = 1")
+        assert " 1  main" in str(table.snapshots()), table.snapshots()
+        """,
+        most=6,
+        extra="iceberg",
+        prepare=_ODD_COLUMNS,
+    ),
+    Task(
+        "look at nested columns, durations and Spark's timestamps",
+        """
+        import subprocess
+        def ask(*words):
+            return subprocess.run(["skipstone", *words], capture_output=True, text=True, check=True).stdout
+        schema = [line.split() for line in ask("schema", "lake").splitlines()]
+        assert ["at", "timestamp[ns,", "UTC]"] in schema and ["x", "double"] in schema, schema
+        assert ["took", "duration[ms]"] in schema, schema
+        head = ask("head", "lake")
+        assert "2026-01-01 12:00:00Z" in head and "01:30:00" in head, head
+        """,
+        most=3,
+        prepare=_ODD_COLUMNS,
     ),
 )
 
