@@ -444,3 +444,17 @@ def test_a_table_says_how_its_files_are(spark: SparkSession, tmp_path: Path) -> 
     found = pq.read_metadata(files[0].file_path.removeprefix("file://")).row_group(0).column(1)
     assert (found.compression, found.bloom_filter_offset is not None) == ("SNAPPY", True)
     assert read(tmp_path) == rows(frame(spark, 0, 2_000))
+
+
+def test_files_claim_the_order_that_spark_has_sorted(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "s": pa.string(), "x": pa.float64()})
+    table = sk.catalog(tmp_path).create_table("db.t", schema, sort_by=["s", "x"])
+    some = spark.range(3_000).selectExpr(
+        "id",
+        "case when id % 7 > 0 then chr(int(97 + id * 31 % 26)) end AS s",
+        "case id % 5 when 0 then double('nan') when 1 then null else id * 7919 % 1013 end AS x",
+    )
+    for cluster_by in ([], ["id"]):
+        sk.ingest(some.repartition(3), table, engine=spark, cluster_by=cluster_by, index=False)
+    orders = table.refresh().inventory.everything[0].sort_orders.tolist()
+    assert sorted(order > 0 for order in orders) == [False, True]

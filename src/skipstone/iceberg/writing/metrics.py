@@ -26,6 +26,7 @@ from pyiceberg.types import (
 
 from skipstone.errors import UsageError
 from skipstone.iceberg.partitions.values import PartitionKey, internal
+from skipstone.iceberg.writing.sorting import OrderCheck
 from skipstone.parquet.write.columns import leaf_paths
 
 DEFAULT_MODE: Final = "write.metadata.metrics.default"
@@ -61,6 +62,8 @@ class FileMetrics:
     lower: dict[int, bytes]
     upper: dict[int, bytes]
     offsets: tuple[int, ...]
+    sort_order: int | None = None
+    """The table's sort order that the rows are in, if any."""
 
 
 def measured_columns(
@@ -125,12 +128,16 @@ class FileTally:
     columns: tuple[MetricsColumn, ...]
     ids: Mapping[str, int]
     """Field ids of all leaves by path."""
+    order: OrderCheck | None = None
+    """Compares the rows; None if the table has no sort order."""
     rows: int = 0
     seen: dict[int, _ColumnTally] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
         """Add a row group."""
         self.rows += rows.num_rows
+        if self.order is not None:
+            self.order.add(rows)
         for one in self.columns:
             if one.mode != "none":
                 seen = self.seen.setdefault(one.field_id, _ColumnTally())
@@ -159,6 +166,7 @@ class FileTally:
             lower={number: low for number, (low, _) in bounds.items() if low is not None},
             upper={number: high for number, (_, high) in bounds.items() if high is not None},
             offsets=tuple(offsets),
+            sort_order=self.order.order.id if self.order is not None and self.order.holds else None,
         )
 
 

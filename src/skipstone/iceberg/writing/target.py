@@ -34,6 +34,7 @@ from skipstone.iceberg.writing.metrics import (
     leaf_ids,
     measured_columns,
 )
+from skipstone.iceberg.writing.sorting import OrderCheck, TableOrder
 from skipstone.lake.conform import NULLABLE, REWRITE, check_readable, conform
 from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
@@ -335,6 +336,8 @@ class Target:
     """Format version of the table."""
     key: PartitionKey | None = None
     """The partition of all rows; None if it is computed from their values."""
+    order: TableOrder | None = None
+    """The sort order of the table, if it has one that rows are compared by."""
     begun: set[str] | None = None
     """Keys of all files whose names were chosen, if they are collected: an interrupt can leave such files."""
 
@@ -374,6 +377,7 @@ class Target:
             hashed=isinstance(provider, ObjectStoreLocationProvider),
             bare=metadata.properties.get("write.object-storage.partitioned-paths", "true").lower() == "false",
             version=table.format_version,
+            order=TableOrder.of(table),
         )
 
     @cached_property
@@ -473,11 +477,13 @@ class Target:
     def tally(self, partition: Hashable) -> FileTally:
         """A collector of a file's metrics."""
         assert isinstance(partition, PartitionKey)
-        return FileTally(partition, self.columns, self._ids)
+        order = None if self.order is None else OrderCheck(self.order)
+        return FileTally(partition, self.columns, self._ids, order)
 
     def new_file(self, written: WrittenFile) -> NewFile:
         """A written file, ready to commit."""
-        return NewFile(f"{self.root}/{self.stored_as(written.key)}", written.bytes, written.note)
+        path = f"{self.root}/{self.stored_as(written.key)}"
+        return NewFile(path, written.bytes, written.note, sort_order=written.note.sort_order)
 
     def delete(self, files: Iterable[NewFile]) -> None:
         """Delete uncommitted files."""
