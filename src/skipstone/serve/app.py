@@ -238,14 +238,21 @@ def run(server: uvicorn.Server, ready: Callable[[], None]) -> None:
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host; raises if one can't be opened."""
+    """A socket for each address of the host; raises if one is in use, or none can be opened."""
     sockets: list[socket.socket] = []
+    missing: OSError | None = None
     try:
-        kind = socket.SOCK_STREAM
-        found = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, address in dict.fromkeys((one[0], one[4]) for one in found):
-            opened = socket.create_server(address[:2], family=family, backlog=2048)
-            sockets.append(opened)
+            try:
+                sockets.append(socket.create_server(address[:2], family=family, backlog=2048))
+            except OSError as error:
+                # A name can have an IPv6 address on a machine without it.
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                missing = error
+        if missing is not None and not sockets:
+            raise missing
     except OSError as error:
         for opened in sockets:
             opened.close()
