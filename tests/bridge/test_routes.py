@@ -19,6 +19,7 @@ import skipstone as sk
 from skipstone.bridge import routes
 from skipstone.bridge.dataset import LakeScanner
 from skipstone.bridge.engines import DuckDBDataset, DuckDBScanner
+from tests.corpus._old_writers import KEPT
 
 ROWS, FILES = 4_000, 4
 EACH = ROWS // FILES
@@ -287,3 +288,31 @@ def test_rows_survive_bounds_that_wrap_around(route: Any, tmp_path: Path) -> Non
     frame = sk.open(tmp_path).to_polars_lazy(route=route)
     assert frame.filter(pl.col("x") + 1 > 25).collect()["x"].to_list() == [30, 40, 30, 40, 50]
     assert frame.filter(pl.col("x") * 2 > 70).collect()["x"].to_list() == [40, 40, 50]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("pyarrow-4.0.1-dictionary", "shared IS NULL"),
+        ("pyarrow-10.0.1-dictionary", "shared = 'e'"),
+        ("polars-0.19.19-groups", "string IS NULL"),
+        ("polars-0.20.10-groups", "category IS NULL"),
+    ],
+)
+def test_no_reader_is_given_files_whose_statistics_are_wrong(
+    monkeypatch: pytest.MonkeyPatch, name: str, where: str
+) -> None:
+    """DataFusion's own reader finds none of these rows, and Polars' not all."""
+    monkeypatch.setattr(routes, "_SMALL", 0)
+    lake = sk.open(KEPT / f"{name}.parquet")
+    wanted = lake.scan(where, skipping=False).count()
+    context = datafusion.SessionContext()
+    context.register_parquet("own", str(KEPT / f"{name}.parquet"))
+    assert context.sql(f"SELECT * FROM own WHERE {where}").count() < wanted
+    lake.to_datafusion(context, "ours")
+    assert context.sql(f"SELECT * FROM ours WHERE {where}").count() == wanted
+    column = where.partition(" ")[0]
+    condition = pl.col(column).is_null() if "NULL" in where else pl.col(column) == "e"
+    assert lake.to_polars_lazy().filter(condition).collect().height == wanted
+    with pytest.raises(sk.UsageError, match="statistics of an old writer are wrong"):
+        lake.to_datafusion(context, "reader", route="reader")

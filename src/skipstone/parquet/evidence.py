@@ -83,6 +83,24 @@ def trust_of(metadata: ParquetMetadata, leaf: LeafColumn) -> Trust:
     return trust
 
 
+def misleads_readers(metadata: ParquetMetadata) -> bool:
+    """Whether readers that believe a file's statistics lose rows: those of dictionaries are wrong."""
+    memo = metadata.schema_group.memo
+    if misleads_readers not in memo:
+        memo[misleads_readers] = any(
+            trust_of(metadata, leaf).dictionary is not False
+            or (_is_arrow2(metadata.writer) and _may_have_lost_nulls(metadata, leaf))
+            for leaf in metadata.leaves
+        )
+    return bool(memo[misleads_readers])
+
+
+def _may_have_lost_nulls(metadata: ParquetMetadata, leaf: LeafColumn) -> bool:
+    # Strings only of versions that recorded no order.
+    undefined = leaf.physical is _P.BYTE_ARRAY and leaf.column_order == "undefined"
+    return undefined or _was_dictionary(metadata, leaf) is not False
+
+
 def _bounds_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
     if leaf.column_order in ("undefined", "unknown") or leaf.logical.kind in _UNORDERED:
         return False

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from skipstone.errors import UsageError
 from skipstone.lake.files import Files
+from skipstone.parquet.evidence import misleads_readers
 from skipstone.report.units import plural, size
 from skipstone.scan.plan import ScanPlan
 
@@ -30,6 +31,9 @@ def reader_obstacle(plan: ScanPlan, engine: str) -> str | None:
         return f"the files are in an object store, for which {engine} needs its own settings"
     if plan.projection.computed is not None and not plan.projection.computed.plain:
         return "columns are computed by Skipstone"
+    layouts = {id(one.schema_group): one for one in plan.files.layouts([task.entry for task in plan.tasks])}
+    if any(map(misleads_readers, layouts.values())):
+        return "statistics of an old writer are wrong, and the engine would believe them"
     return None
 
 
