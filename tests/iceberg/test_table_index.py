@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import skipstone as sk
 from skipstone.iceberg.manifests.reading import clear_cache
+from skipstone.index.container import COMMON, Container, ContainerWriter, MemoryFile
 from skipstone.index.entries import read_entries
 from skipstone.lake.files import Files
+from skipstone.store.cache import Cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._watch import watch
 from tests.support.samples import sample
@@ -367,7 +370,7 @@ def test_flipped_bits_never_change_what_is_known(kept: tuple[Maker, bytes, list[
     path = entries_file(maker.root)
     lake = sk.open(maker.metadata_location)
     access, version = lake.index.access, lake.pinned.listed_in
-    good = [read_entries(access, one) for one in (version, "another")]
+    good = [read_entries(access, one, []) for one in (version, "another")]
     assert good[0] is not None
     assert all(one.counts is not None and not one.ranges for one in good[0])
     told = [_told(one) for one in good]
@@ -379,7 +382,7 @@ def test_flipped_bits_never_change_what_is_known(kept: tuple[Maker, bytes, list[
         changed = bytearray(body)
         changed[place] ^= 1 << rng.randrange(8)
         path.write_bytes(changed)
-        found = [read_entries(Files(access.store), one) for one in (version, "another")]
+        found = [read_entries(Files(access.store), one, []) for one in (version, "another")]
         ignored += found[1] is None
         # Only what pads the file may change unseen.
         assert all(one is None or _told(one) == wanted for one, wanted in zip(found, told, strict=True)), (
@@ -388,6 +391,51 @@ def test_flipped_bits_never_change_what_is_known(kept: tuple[Maker, bytes, list[
     assert len(places) * 0.7 < ignored
     path.write_bytes(body[:-200] + bytes(100) + body[-100:])
     assert deep(maker) == wanted
+
+
+def test_forged_entries_are_ignored(kept: tuple[Maker, bytes, list[str]]) -> None:
+    """With right checksums of each part: parts that don't belong together, or can't be decoded."""
+    maker, _, wanted = kept
+    sk.open(maker.metadata_location).index.build(engine="local")
+    path = entries_file(maker.root)
+    body = path.read_bytes()
+    assert len([*path.parent.glob("entries-*")]) == 1
+    container = Container.open_alone(path.name, MemoryFile(body), len(body), Cache(0))
+    for number in range(sample("forged entries")):
+        rng = random.Random(number)
+        arrays = {key: container.whole(key).copy() for key in container.arrays()}
+        head: dict[str, Any] = {**container.head}
+        key = rng.choice(sorted(key for key, array in arrays.items() if array.size))
+        match rng.randrange(5):
+            case 0:
+                raw = arrays[key].view(np.uint8)
+                raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+            case 1:
+                arrays[key] = arrays[key][: rng.randrange(len(arrays[key]))]
+            case 2:
+                del arrays[key]
+            case 3:
+                head["digests"] = rng.choice([None, {}, [], {"data": 1, "deletes": 2}, "x"])
+            case 4:
+                text = rng.choice(["[]", "null", "[[{}]]", "[" * 100_000, "\0", '"x"'])
+                arrays[COMMON, "data/manifests"] = np.frombuffer(text.encode(), dtype=np.uint8)
+        if rng.random() < 0.5:
+            head["version"] = "another"
+        writer = ContainerWriter()
+        for (column, name), array in arrays.items():
+            writer.add(column, name, array)
+        path.write_bytes(b"".join(writer.parts(head)[0]))
+        clear_cache()
+        lake = sk.open(maker.metadata_location)
+        problems: list[str] = []
+        assert read_entries(lake.index.access, lake.pinned.listed_in, problems) is None
+        assert len(problems) == 1
+        assert problems[0].startswith(path.name)
+        if number % 8 == 0:
+            assert deep(maker) == wanted
+    index = sk.open(maker.metadata_location).scan("id < 50").trace().index
+    assert index is not None
+    assert any(problem.startswith(path.name) for problem in index.problems)
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, -1, -60, "double", "noise", "foreign"])

@@ -64,6 +64,7 @@ SAMPLES = {
     "advice": Sample(5, 1 / 400),
     "chains": Sample(3, 1 / 1_300),
     "damaged entries": Sample(60, 1 / 10),
+    "forged entries": Sample(40, 1 / 20),
     "index levels": Sample(50, 1 / 80),
     "index searches": Sample(50, 1 / 60),
     "partition filters": Sample(60, 1 / 10),

@@ -110,6 +110,10 @@ class IndexCoverage:
             good.append(segment)
         self.segments = good
 
+    def uses(self, name: str) -> bool:
+        """Whether a segment is in use; an empty name stands for all."""
+        return not name or any(segment.container.name == name for segment in self.segments)
+
     def without(self, bad: BadIndex) -> IndexCoverage:
         """Return the coverage without the damaged segment, or without all if it is not named."""
         left = [s for s in self.segments if bad.name and s.container.name != bad.name]

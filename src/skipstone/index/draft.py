@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_64_hexdigest
 
 from skipstone.core.arrays import runs
 from skipstone.core.evidence import Array, ColumnFacts, hull
@@ -86,6 +87,11 @@ class ColumnDraft:
         if level == "group":
             return groups
         return 0 if self.pages is None else len(self.pages.first_rows)
+
+
+def schema_digest(schema: bytes) -> str:
+    """Checksum of a footer without row groups."""
+    return xxh3_64_hexdigest(schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +180,7 @@ class Draft:
             "groups": len(self.group_rows),
             "rows": int(self.group_rows.sum()),
             "block": BLOCK,
+            "schemas": list(map(schema_digest, self.schemas)),
             "paths": [list(path) for path in self.columns],
             "types": pa.schema(fields).serialize().to_pybytes().hex(),
         }

@@ -7,12 +7,15 @@ numbered; each is complete, and the newest is used.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_64_digest, xxh3_64_hexdigest
 
+from skipstone.core.evidence import Array
 from skipstone.errors import ConflictError, FileError
 from skipstone.iceberg.inventory import CachedEntries, identities
 from skipstone.iceberg.manifests.entries import Entries
@@ -38,10 +41,13 @@ _CONTENTS: Final = ("data", "deletes")
 _RETAINED: Final = 2
 
 
-def read_entries(access: Files, version: str) -> tuple[CachedEntries, CachedEntries] | None:
+def read_entries(
+    access: Files, version: str, problems: list[str]
+) -> tuple[CachedEntries, CachedEntries] | None:
     """Read the newest usable file: entries of data and of deletes; None if there is none.
 
-    If it was written for ``version``, the manifest list is not read either.
+    If it was written for ``version``, the manifest list is not read either. Why files are ignored is added to
+    ``problems``.
     """
     try:
         listed = _listed(access)
@@ -53,16 +59,21 @@ def read_entries(access: Files, version: str) -> tuple[CachedEntries, CachedEntr
                 container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
                 own = container.head["version"] == version
                 data, deletes = (_read(container, name, own=own) for name in _CONTENTS)
-        except BadIndex:
+        except BadIndex as error:
+            problems.append(f"{entry.key}: {error.reason}")
             continue
         return data, deletes
     return None
 
 
 def _read(container: Container, name: str, *, own: bool) -> CachedEntries:
-    counts, entries = container.whole((COMMON, f"{name}/counts")), Entries.empty()
+    bodies = container.wholes([(COMMON, key) for key in _arrays(name)])
+    if _digest(bodies) != container.head["digests"][name]:
+        raise ValueError("entries don't match their counts and manifests")
+    body, counts, manifests = bodies
+    entries = Entries.empty()
     if counts.any():
-        table = pa.ipc.open_file(pa.py_buffer(container.whole((COMMON, name)))).read_all()
+        table = pa.ipc.open_file(pa.py_buffer(body)).read_all()
         # Wrong offsets would point outside the buffers.
         table.validate(full=True)
         entries = Entries.from_table(table)
@@ -70,10 +81,19 @@ def _read(container: Container, name: str, *, own: bool) -> CachedEntries:
         raise ValueError("entries are missing")
     if own:
         return CachedEntries(entries, {}, counts)
-    manifests = json.loads(container.whole((COMMON, f"{name}/manifests")).tobytes())
     stops = np.cumsum(counts)
     spans = zip((stops - counts).tolist(), stops.tolist(), strict=True)
-    return CachedEntries(entries, dict(zip(map(tuple, manifests), spans, strict=True)))
+    keys = map(tuple, json.loads(manifests.tobytes()))
+    return CachedEntries(entries, dict(zip(keys, spans, strict=True)))
+
+
+def _arrays(name: str) -> tuple[str, str, str]:
+    return name, f"{name}/counts", f"{name}/manifests"
+
+
+def _digest(bodies: Sequence[Array]) -> str:
+    """Checksum of arrays together, since each could be that of another version."""
+    return xxh3_64_hexdigest(b"".join([xxh3_64_digest(body.tobytes()) for body in bodies]))
 
 
 def _bytes(access: Files, entry: ListedFile) -> LocalFile | MemoryFile:
@@ -88,18 +108,20 @@ def store_entries(access: Files, snapshot: Snapshot) -> None:
     data, deletes = snapshot.inventory, snapshot.delete_inventory
     if data.covered and deletes.covered:
         return
-    writer = ContainerWriter()
+    writer, digests = ContainerWriter(), {}
     for name, inventory in zip(_CONTENTS, (data, deletes), strict=True):
         manifests = json.dumps(identities(inventory.infos, inventory.specs)).encode()
-        writer.add(COMMON, name, np.frombuffer(_serialize(inventory.everything[0]), dtype=np.uint8))
-        writer.add(COMMON, f"{name}/counts", np.diff(inventory.firsts))
-        writer.add(COMMON, f"{name}/manifests", np.frombuffer(manifests, dtype=np.uint8))
-    body, _ = writer.parts({"version": snapshot.listed_in})
+        body = np.frombuffer(_serialize(inventory.everything[0]), dtype=np.uint8)
+        arrays = body, np.diff(inventory.firsts), np.frombuffer(manifests, dtype=np.uint8)
+        for key, array in zip(_arrays(name), arrays, strict=True):
+            writer.add(COMMON, key, array)
+        digests[name] = _digest(arrays)
+    parts, _ = writer.parts({"version": snapshot.listed_in, "digests": digests})
     listed = _listed(access)
     number = 1 + max((number for number, _ in listed), default=0)
     # A concurrent writer has written the same entries, or newer ones.
     with suppress(ConflictError):
-        access.store.write(f"entries-{number:012d}.skip", body, exclusive=True)
+        access.store.write(f"entries-{number:012d}.skip", parts, exclusive=True)
         with suppress(FileError):
             access.store.delete([entry.key for _, entry in listed[_RETAINED - 1 :]])
 

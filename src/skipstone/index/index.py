@@ -78,6 +78,8 @@ class LakeIndex(Printable):
         self._lock = threading.Lock()
         self._served: Files | None = None
         self._below: LakeIndex | None = None
+        self._problems: list[str] = []
+        """Why cached entries of manifests are not used."""
         self.pin(snapshot, changed=changed)
 
     def over(self, snapshot: Snapshot) -> LakeIndex:
@@ -129,12 +131,16 @@ class LakeIndex(Printable):
             return None
         from skipstone.index.opening import open_coverage
 
-        return open_coverage(self._snapshot, self.access, listed, self.distrust)
+        coverage = open_coverage(self._snapshot, self.access, listed, self.distrust)
+        if coverage is not None:
+            coverage.problems.extend(self._problems)
+        return coverage
 
     def distrust(self, bad: BadIndex) -> None:
         """Stop using a damaged part of the index."""
         with self._lock:
-            if self._coverage is not None:
+            # Several readers can find the same damage.
+            if self._coverage is not None and self._coverage.uses(bad.name):
                 self._coverage = self._coverage.without(bad)
                 self._snapshot.access.forget_layouts()
                 self._snapshot.plans.clear()
@@ -164,7 +170,8 @@ class LakeIndex(Printable):
         """Return the cached entries of a table's manifests."""
         from skipstone.index.entries import read_entries
 
-        return read_entries(self.access, version)
+        self._problems.clear()
+        return read_entries(self.access, version, self._problems)
 
     def _files(self) -> list[ListedFile]:
         """List the files of the index; from the lake's own listing if the index is inside the lake."""

@@ -18,7 +18,8 @@ from typing import Any, Final
 from xxhash import xxh3_64_hexdigest
 
 from skipstone.errors import ConflictError, FileError, ReadError
-from skipstone.index.container import FORMAT, BadIndex
+from skipstone.index.container import FORMAT, BadIndex, parsing
+from skipstone.index.spec import is_spec
 from skipstone.store.store import ListedFile, Store
 
 _NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
@@ -26,6 +27,8 @@ _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 ENTRIES: Final = re.compile(r"entries-(\d{12})\.skip")
 """Cached entries of a table's manifests, and their number."""
+# Seconds since 1970 that can be shown as a date.
+_LATEST: Final = 1e11
 _TRIES: Final = 100
 _RETAINED: Final = 4
 # A segment in no manifest may belong to a running job.
@@ -85,17 +88,26 @@ class Manifest:
             raise BadIndex(f"index has format {header[1]}; this version of Skipstone reads format {FORMAT}")
         if xxh3_64_hexdigest(body.removesuffix("\n").encode()) != header[2]:
             raise BadIndex("manifest is damaged")
-        try:
+        with parsing("manifest"):
             fields = json.loads(body)
-            notes = tuple(SegmentNote(**note) for note in fields["segments"])
+            notes = tuple([SegmentNote(**note) for note in fields["segments"]])
             manifest = cls(**{**fields, "segments": notes})
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadIndex("manifest is damaged") from error
-        sizes = (n for s in manifest.segments for n in (s.size, s.tail, s.files, s.live, s.groups))
-        numbers = [manifest.number, *sizes]
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise BadIndex("manifest has invalid numbers")
+        if not manifest._is_sound():
+            raise BadIndex("manifest has invalid values")
         return manifest
+
+    def _is_sound(self) -> bool:
+        """Whether all values have their types, and names are those of segments."""
+        sizes = [n for s in self.segments for n in (s.size, s.tail, s.files, s.live, s.groups)]
+        texts = [text for s in self.segments for text in (s.name, s.spec, s.types)]
+        times = [self.written, *[s.written for s in self.segments]]
+        return (
+            all(type(number) is int and number >= 0 for number in (self.number, *sizes))
+            and all(isinstance(text, str) for text in texts)
+            and all(_SEGMENT.fullmatch(s.name) for s in self.segments)
+            and all(type(time) in (int, float) and 0 <= time < _LATEST for time in times)
+            and (self.spec == {} or is_spec(self.spec))
+        )
 
 
 def manifest_name(number: int) -> str:

@@ -19,7 +19,7 @@ from skipstone.core.ir.nodes import ColumnRef, Leaf
 from skipstone.core.ir.transforms import Same, Scale, Transform
 from skipstone.index.aggregates import SegmentAggregates
 from skipstone.index.container import COMMON, BadIndex, Container, Key, Rule, parsing
-from skipstone.index.draft import ColumnDraft, Draft, Pages
+from skipstone.index.draft import ColumnDraft, Draft, Pages, schema_digest
 from skipstone.index.filters import FilterResult, Filters
 from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import UnitRuns, search_leaf
@@ -93,6 +93,8 @@ class Segment:
     """Whether every file has one row group."""
     columns: dict[Path, ColumnEntry] = field(init=False)
     """Its columns by path."""
+    _types: list[pa.DataType | None] = field(init=False)
+    _schema_sums: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         """Parse the directory, and set the rules for its arrays."""
@@ -104,6 +106,7 @@ class Segment:
             if not all(type(count) is int and 0 <= count < _MOST for count in counts) or not self.block:
                 raise ValueError("impossible counts")
             self.spec, self.own_blooms = str(head["spec"]), bool(head["own_blooms"])
+            self._schema_sums = [str(digest) for digest in head["schemas"]]
             self.alone = self.groups == self.files and (COMMON, "firsts") not in self.container
             types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(head["types"]))).types
             self._types = [None if pa.types.is_null(type) else type for type in types]
@@ -316,11 +319,19 @@ class Segment:
         offsets, data = self.container.wholes([(COMMON, f"{name}/offsets"), (COMMON, f"{name}/data")])
         return join_bytes(offsets, data)
 
+    def _schema(self, schema_number: int) -> bytes:
+        body: bytes = self.texts("kins")[schema_number].as_py()
+        if schema_digest(body) != self._schema_sums[schema_number]:
+            raise BadIndex("schema is damaged: checksum mismatch", self.container.name)
+        return body
+
     def shell(self, schema_number: int) -> ParquetMetadata:
         """Return the footer without row groups of a schema number."""
         if schema_number not in self._shells:
             with parsing("schema", self.container.name):
-                shell = parse_footer(self.texts("kins")[schema_number].as_py(), self.container.name, None)
+                shell = parse_footer(self._schema(schema_number), self.container.name, None)
+                # Decoded lazily, and by every query: here what can't be decoded is a damaged index.
+                _ = shell.key_value_metadata, shell.query_schema
                 self._shells[schema_number] = shell if self.naming is None else self.naming.apply(shell)
         return self._shells[schema_number]
 
@@ -746,7 +757,7 @@ class Segment:
             versions=[text.decode(errors="surrogateescape") for text in self.texts("versions").to_pylist()],
             marks=self.marks,
             sizes=self.common("sizes"),
-            schemas=self.texts("kins").to_pylist(),
+            schemas=[self._schema(number) for number in range(len(self._schema_sums))],
             schema_numbers=self.common("kin"),
             counts=np.diff(self.firsts),
             group_rows=self.common("group_rows"),
@@ -817,6 +828,10 @@ class _Records:
         except BadIndex as bad:
             damage = bad
         return row_group_facts(self.footer(damage), ref)
+
+    def distrust(self, reason: str) -> None:
+        """Stop using the segment."""
+        self.footer(BadIndex(reason, self.segment.container.name))
 
     def page_offsets(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
         """Return the recorded page offsets of chunks of a row group."""

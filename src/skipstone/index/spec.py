@@ -57,3 +57,18 @@ class Spec:
         """Equal for specs that record the same for the same columns, whatever their types."""
         content = {**self.to_json(), "columns": [list(path) for path, _ in self.columns]}
         return xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())
+
+
+def is_spec(value: Any) -> bool:
+    """Whether a value can be the JSON of a spec."""
+    if not isinstance(value, dict) or {*value} != {"columns", "pages", "own_blooms", *LISTS}:
+        return False
+    if not all(isinstance(value[name], list) for name in ("columns", *LISTS)):
+        return False
+    pairs = [pair if isinstance(pair, list) and len(pair) == 2 else (None, None) for pair in value["columns"]]
+    paths = [path for path, _ in pairs] + [path for name in LISTS for path in value[name]]
+    return (
+        all(isinstance(path, list) and all(isinstance(step, str) for step in path) for path in paths)
+        and all(isinstance(type, str) for _, type in pairs)
+        and all(isinstance(value[name], bool) for name in ("pages", "own_blooms"))
+    )

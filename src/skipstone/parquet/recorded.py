@@ -65,6 +65,7 @@ _COMPLETE: Final = 3
 _USES: Final = (Use.SOME, Use.NONE, Use.ALL, Use.ALL)
 """By the number that is recorded; the last is ``_COMPLETE``."""
 _DICTIONARY: Final = 8
+_LAST_CODEC: Final = 7
 
 
 def record_chunks(files: Sequence[ParquetMetadata]) -> NDArray[Any]:
@@ -122,8 +123,8 @@ def check_chunks(
     expected = np.concatenate([values[:0], *rows])[(groups.cumsum() - groups)[owners] + group]
     if ((values < 0) | ((values != expected) & flat)).any():
         raise CorruptFileError("chunk has another number of values than its row group has rows")
-    if (chunks["dictionary_use"] > _COMPLETE).any():
-        raise CorruptFileError("chunk has an unknown dictionary use")
+    if (chunks["dictionary_use"] > _COMPLETE).any() or (chunks["codec"] > _LAST_CODEC).any():
+        raise CorruptFileError("chunk has an unknown dictionary use or compression")
     start, dictionary = chunks["start"], chunks["dictionary"]
     first = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
     # Some writers record offset 0 for chunks without values.
@@ -157,6 +158,9 @@ class Records(Protocol):
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """Return the facts about a column in each row group."""
+
+    def distrust(self, reason: str) -> None:
+        """Stop using the index that holds the records."""
 
 
 class RecordedMetadata(ParquetMetadata):
@@ -252,6 +256,10 @@ class RecordedMetadata(ParquetMetadata):
     def recorded_facts(self, ref: ColumnRef) -> ColumnFacts:
         """Return the recorded facts about a column in each row group."""
         return self._records.facts(ref)
+
+    def distrust(self, reason: str) -> None:
+        """Stop using the index that holds the records, because the file is not as they say."""
+        self._records.distrust(reason)
 
     def encrypted(self, leaf: int) -> list[bool]:  # noqa: ARG002
         """Return False for every row group."""

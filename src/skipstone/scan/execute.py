@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine, stream
-from skipstone.errors import UsageError, require
+from skipstone.errors import CorruptFileError, UsageError, require
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
 from skipstone.parquet.metadata import ParquetMetadata, check_together
@@ -438,11 +438,33 @@ class Work:
     def table(self, pieces: Sequence[Piece]) -> pa.Table:
         """The matching rows of pieces in the requested columns; either all pieces are proven or none."""
         wanted = self.plan.projection
-        if pieces[0].proven:
-            return self._read_all(pieces, None, wanted, "rows")
-        if self.plan.hints.materialise == "late":
-            return self._matches(pieces, wanted)[1]
-        return self._one_pass(pieces, wanted)
+        try:
+            if pieces[0].proven:
+                return self._read_all(pieces, None, wanted, "rows")
+            if self.plan.hints.materialise == "late":
+                return self._matches(pieces, wanted)[1]
+            return self._one_pass(pieces, wanted)
+        except CorruptFileError as error:
+            with self._without_index(pieces, error):
+                return self.table(pieces)
+
+    @contextmanager
+    def _without_index(self, pieces: Sequence[Piece], error: CorruptFileError) -> Iterator[None]:
+        """Read pieces by their files' footers; if that succeeds, not the files but the index is damaged."""
+        recorded: list[RecordedMetadata] = []
+        for piece in pieces:
+            reader = self.reader(piece.task)
+            if isinstance(reader.metadata, RecordedMetadata):
+                footer = self.plan.files.footer(reader.entry)
+                if not np.array_equal(footer.row_group_rows, reader.metadata.row_group_rows):
+                    raise error
+                recorded.append(reader.metadata)
+                self._readers[piece.task] = replace(reader, metadata=footer, cached=False)
+        if not recorded:
+            raise error
+        yield
+        for metadata in recorded:
+            metadata.distrust(f"{error} (read without the index)")
 
     def _one_pass(self, pieces: Sequence[Piece], wanted: Projection) -> pa.Table:
         """Fetch all columns at once; columns without a test are decoded only up to the last match."""
@@ -472,7 +494,11 @@ class Work:
 
     def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
         """The matching rows of a piece, relative to the row group, and their requested columns."""
-        rows, table = self._matches([piece], wanted)
+        try:
+            rows, table = self._matches([piece], wanted)
+        except CorruptFileError as error:
+            with self._without_index([piece], error):
+                return self.matches(piece, wanted)
         return rows[0], table
 
     def _matches(self, pieces: Sequence[Piece], wanted: Projection) -> tuple[list[RowSet], pa.Table]:
@@ -524,7 +550,11 @@ class Work:
 
     def read(self, piece: Piece, rows: RowSet, wanted: Projection, phase: str) -> pa.Table:
         """Columns of some rows of a piece."""
-        return self._read_all([piece], [rows], wanted, phase)
+        try:
+            return self._read_all([piece], [rows], wanted, phase)
+        except CorruptFileError as error:
+            with self._without_index([piece], error):
+                return self.read(piece, rows, wanted, phase)
 
     def _read_all(
         self, pieces: Sequence[Piece], some: Sequence[RowSet] | None, wanted: Projection, phase: str

@@ -128,6 +128,8 @@ class FileReader:
     log: Log = field(default_factory=Log)
     pool: pa.MemoryPool | None = None
     """Memory pool to decode into; None is pyarrow's default."""
+    cached: bool = True
+    """Whether to use page offsets of earlier reads."""
 
     @classmethod
     def open(
@@ -414,7 +416,7 @@ class FileReader:
         """Page offsets of the columns; whole chunks if all rows are read."""
         whole = rows.is_full
         key = (RowGroupPages, self.entry, group, mine.fields, mine.leaves, whole)
-        layout: RowGroupPages | None = self.files.cache.get(key)
+        layout: RowGroupPages | None = self.files.cache.get(key) if self.cached else None
         if layout is None:
             indexes = {} if whole else self._indexes(group, mine.leaves, phase)
             layout = RowGroupPages.of(self.metadata, group, mine.fields, mine.leaves, indexes)

@@ -3,7 +3,7 @@
 *Structure* is what arrays say of each other: lengths, types, offsets, counts, numbers of rows and places in
 the file. Whatever is wrong there is found, so answers must be right. *Values* are what the index says of the
 data: bounds, counts of NULLs, sums, bits of filters. A lie there can't be told from the truth without the
-data, so all that must hold is that nothing crashes and no foreign error escapes.
+data, so all that must hold is that nothing crashes and that no query is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 import skipstone as sk
 import skipstone.index.coverage as coverage_module
@@ -33,19 +33,25 @@ from tests.faults.index._indexes import QUESTIONS, check, manifests, patience
 
 Arrays = dict[tuple[int, str], Any]
 Head = dict[str, Any]
+Lie = Callable[[Arrays, Head, random.Random], tuple[str, bool]]
 
 _FAR = (-1, 1, -(2**63), 2**62, 2**31, 2**63 - 1)
 _COUNTED = ("firsts", "group_rows", "chunk_counts", "rows", "sizes")
 _TYPES = ("<i8", "<u8", "<f8", "|u1", "<u4", "<i4", "|b1", "<i2", "|V8", "<f4")
 
 
-def forge(folder: Path, rng: random.Random) -> tuple[str, bool]:
-    """Replace a segment by one that lies; what was done, and whether it is a lie about structure."""
+def forge(folder: Path, rng: random.Random, lie: Lie | None = None) -> tuple[str, bool]:
+    """Replace a segment by one that lies; what was done, and whether it is a lie about structure.
+
+    Without a ``lie`` any is told, also by the directory of the segment or by the manifest.
+    """
     (path,) = manifests(folder)
+    if lie is None and rng.random() < 0.1:
+        return _forge_manifest(path, rng), True
     manifest = Manifest.decode(path.read_bytes())
     note = rng.choice(manifest.segments)
     data = (folder / note.name).read_bytes()
-    if rng.random() < 0.15:
+    if lie is None and rng.random() < 0.15:
         what, body = _forge_directory(data, note.tail, rng)
         tail = note.tail if len(body) == len(data) else len(body) - (len(data) - note.tail)
         structural = True
@@ -53,7 +59,7 @@ def forge(folder: Path, rng: random.Random) -> tuple[str, bool]:
         opened = box.Container.open(note.name, box.MemoryFile(data), len(data), note.tail, Cache(1))
         arrays = {key: opened.whole(key).copy() for key in opened.arrays()}
         head = json.loads(opened.head["segment"])
-        what, structural = _lie(arrays, head, rng)
+        what, structural = (lie or _lie)(arrays, head, rng)
         writer = box.ContainerWriter()
         for (column, name), array in arrays.items():
             writer.add(column, name, array)
@@ -67,9 +73,9 @@ def forge(folder: Path, rng: random.Random) -> tuple[str, bool]:
 
 
 def _lie(arrays: Arrays, head: Head, rng: random.Random) -> tuple[str, bool]:
-    lies: list[tuple[int, Callable[[Arrays, Head, random.Random], tuple[str, bool]]]] = [
+    lies: list[tuple[int, Lie]] = [
         (6, _number), (4, _length), (3, _missing), (4, _dtype), (5, _offsets), (5, _chunk), (4, _page),
-        (2, _head), (2, _blooms), (2, _order), (4, _value),
+        (4, _head), (2, _blooms), (2, _order), (4, _value), (4, _flip), (4, _swap), (5, damaged_schema),
     ]  # fmt: skip
     weights, ways = zip(*lies, strict=True)
     return rng.choices(ways, weights)[0](arrays, head, rng)
@@ -158,16 +164,21 @@ def _page(arrays: Arrays, _: Head, rng: random.Random) -> tuple[str, bool]:
 
 
 def _head(_: Arrays, head: Head, rng: random.Random) -> tuple[str, bool]:
-    name = rng.choice(("files", "groups", "rows", "block", "paths", "types", "spec"))
+    name = rng.choice(("files", "groups", "rows", "block", "paths", "types", "spec", "schemas", "own_blooms"))
     lies: dict[str, list[Any]] = {
         "files": [head["files"] + 1, -1, None, 10**12],
         "groups": [head["groups"] - 1, 2**70, "x"],
         "rows": [-5, head["rows"] // 1000, 1.5],
         "block": [0, -1, "many"],
-        "paths": [head["paths"][:-1], None, 7, [1, 2]],
-        "types": ["", "00" * 100, head["types"][:-20], "zz"],
+        "paths": [head["paths"][:-1], None, 7, [1, 2], [["\ud800"]]],
+        "types": ["", "00" * 100, head["types"][:-20], "zz", "\0", "é"],
+        "schemas": [None, [], [None], "x", [head["schemas"][0][::-1]], [{}] * 9],
+        "own_blooms": [None, "", [], 2**70],
         "spec": [None, {}, 3],
     }
+    if rng.random() < 0.2:
+        del head[name]
+        return f"head without {name}", True
     head[name] = rng.choice(lies[name])
     return f"head {name}: {str(head[name])[:60]}", True
 
@@ -197,6 +208,67 @@ def _value(arrays: Arrays, _: Head, rng: random.Random) -> tuple[str, bool]:
     for _ in range(rng.randrange(1, 4)):
         raw[rng.randrange(len(raw))] = rng.randrange(256)
     return f"{key} scribbled over", False
+
+
+def _by_name(arrays: Arrays, rng: random.Random) -> tuple[tuple[int, str], Any]:
+    """An array of a random name: else most would be of the levels that have many."""
+    name = rng.choice(sorted({name for (_, name), array in arrays.items() if array.size > 1}))
+    return _chosen(arrays, rng, lambda other: other == name)
+
+
+def _flip(arrays: Arrays, _: Head, rng: random.Random) -> tuple[str, bool]:
+    key, array = _by_name(arrays, rng)
+    raw = array.view(np.uint8)
+    for _ in range(rng.randrange(1, 3)):
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    return f"{key} flipped", False
+
+
+def _swap(arrays: Arrays, _: Head, rng: random.Random) -> tuple[str, bool]:
+    """Two elements in each other's place, as those of two files."""
+    key, array = _by_name(arrays, rng)
+    one, other = rng.sample(range(len(array)), 2)
+    array[[one, other]] = array[[other, one]]
+    return f"{key} swapped at {one} and {other}", False
+
+
+def damaged_schema(arrays: Arrays, _: Head, rng: random.Random) -> tuple[str, bool]:
+    """The schema of a kind of files: names, types, base64 of Arrow's schema, texts that are not UTF-8."""
+    body = arrays[box.COMMON, "kins/data"]
+    at = rng.randrange(len(body))
+    match rng.randrange(4):
+        case 0:
+            body[at] ^= 1 << rng.randrange(8)
+        case 1:
+            body[at] = 0 if body[at] else 1
+        case 2:
+            body[at] = 0xFF if body[at] != 0xFF else 0
+        case 3:
+            body[at : at + 8] = rng.choice([b"\0", b"=", b"\xc3", b"~"])[0]
+    return f"schema at {at}", True
+
+
+WRONG: tuple[Any, ...] = (
+    None, -1, 0, 1.5, True, 2**63, 2**70, "", "\0", "x", "../x", "\ud800", [], {}, [1, 2], float("nan"),
+)  # fmt: skip
+_NESTED = ("[" * 100_000, '{"a":' * 100_000, "", "null", "[]", '"x"', "1", "{", "\0", "9" * 5_000)
+
+
+def _forge_manifest(path: Path, rng: random.Random) -> str:
+    """Values of another type, or no JSON at all, with a right checksum."""
+    body = json.loads(path.read_bytes().partition(b"\n")[2])
+    if rng.random() < 0.2:
+        text = rng.choice(_NESTED)
+        what = f"manifest {text[:10]!r}"
+    else:
+        place = rng.choice([body, body["segments"][0], body["spec"]])
+        name = rng.choice(sorted(place))
+        place[name] = rng.choice(WRONG)
+        what, text = f"manifest {name}: {place[name]!r}", json.dumps(body)
+    path.write_text(
+        f"skipstone index, format {box.FORMAT}, check {xxh3_64_hexdigest(text.encode())}\n{text}\n"
+    )
+    return what
 
 
 def _forge_directory(data: bytes, tail: int, rng: random.Random) -> tuple[str, bytes]:
@@ -250,7 +322,7 @@ def outcome(root: Path, folder: Path, table: pa.Table, rng: random.Random, *, st
     except AssertionError as error:
         return f"wrong answer: {str(error)[:200]}" if structural else ""
     except SkipstoneError as error:
-        return f"{type(error).__name__}: {error}"[:300] if structural else ""
+        return f"refused, {type(error).__name__}: {error}"[:300]
     except BaseException as error:
         return f"foreign {type(error).__name__}: {error}"[:300]
     return ""
