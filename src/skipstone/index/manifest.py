@@ -98,14 +98,19 @@ class Manifest:
 
     def _is_sound(self) -> bool:
         """Whether all values have their types, and names are those of segments."""
-        sizes = [n for s in self.segments for n in (s.size, s.tail, s.files, s.live, s.groups)]
-        texts = [text for s in self.segments for text in (s.name, s.spec, s.types)]
-        times = [self.written, *[s.written for s in self.segments]]
+        numbers, times = [self.number], [self.written]
+        texts: list[str] = []
+        for note in self.segments:
+            numbers += (note.size, note.tail, note.files, note.live, note.groups)
+            texts += (note.name, note.spec, note.types)
+            times += (note.written,)
         return (
-            all(type(number) is int and number >= 0 for number in (self.number, *sizes))
-            and all(isinstance(text, str) for text in texts)
-            and all(_SEGMENT.fullmatch(s.name) for s in self.segments)
-            and all(type(time) in (int, float) and 0 <= time < _LATEST for time in times)
+            {*map(type, numbers)} == {int}
+            and min(numbers) >= 0
+            and {*map(type, texts)} <= {str}
+            and all(map(_SEGMENT.fullmatch, texts[::3]))
+            and {*map(type, times)} <= {int, float}
+            and all([0 <= time < _LATEST for time in times])  # noqa: C419  # a list takes fewer calls
             and (self.spec == {} or is_spec(self.spec))
         )
 

@@ -63,12 +63,16 @@ def is_spec(value: Any) -> bool:
     """Whether a value can be the JSON of a spec."""
     if not isinstance(value, dict) or {*value} != {"columns", "pages", "own_blooms", *LISTS}:
         return False
-    if not all(isinstance(value[name], list) for name in ("columns", *LISTS)):
+    lists = [value["columns"], *[value[name] for name in LISTS]]
+    if {*map(type, lists)} != {list} or {type(value["pages"]), type(value["own_blooms"])} != {bool}:
         return False
-    pairs = [pair if isinstance(pair, list) and len(pair) == 2 else (None, None) for pair in value["columns"]]
-    paths = [path for path, _ in pairs] + [path for name in LISTS for path in value[name]]
-    return (
-        all(isinstance(path, list) and all(isinstance(step, str) for step in path) for path in paths)
-        and all(isinstance(type, str) for _, type in pairs)
-        and all(isinstance(value[name], bool) for name in ("pages", "own_blooms"))
-    )
+    pairs = [pair if type(pair) is list and len(pair) == 2 else (None, None) for pair in lists[0]]
+    paths: list[Any] = [path for path, _ in pairs]
+    for more in lists[1:]:
+        paths += more
+    if not {*map(type, paths)} <= {list}:
+        return False
+    texts: list[Any] = [type for _, type in pairs]
+    for path in paths:
+        texts += path
+    return {*map(type, texts)} <= {str}

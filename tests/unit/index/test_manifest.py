@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from skipstone.index.manifest import (
     read_manifest,
     sweep,
 )
+from skipstone.index.spec import LISTS, Spec
 from skipstone.store.store import ListedFile, Store, open_root
 
 
@@ -58,9 +60,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 NOTES = st.builds(note, st.integers(0, 2**100), size=st.integers(0, 2**40), spec=st.text(max_size=5))
 
+PATH = st.lists(st.text(max_size=3), max_size=2)
+PATHS = st.lists(PATH, max_size=2)
+SPECS = st.fixed_dictionaries(
+    {
+        "columns": st.lists(st.tuples(PATH, st.text()).map(list), max_size=2),
+        "pages": st.booleans(),
+        "own_blooms": st.booleans(),
+        **dict.fromkeys(LISTS, PATHS),
+    }
+)
 
-@given(st.integers(0, 10**12 - 1), st.lists(NOTES, max_size=4), st.dictionaries(st.text(), st.integers()))
-def test_round_trip(number: int, notes: list[SegmentNote], spec: dict[str, int]) -> None:
+
+@given(st.integers(0, 10**12 - 1), st.lists(NOTES, max_size=4), st.just({}) | SPECS)
+def test_round_trip(number: int, notes: list[SegmentNote], spec: dict[str, Any]) -> None:
     manifest = Manifest(number, tuple(notes), spec, 12.5)
     assert Manifest.decode(manifest.encode()) == manifest
     assert manifest.files == len(notes)
@@ -68,7 +81,9 @@ def test_round_trip(number: int, notes: list[SegmentNote], spec: dict[str, int])
 
 @given(st.data())
 def test_any_flip_is_seen(data: st.DataObject) -> None:
-    good = Manifest(3, (note(1), note(2)), {"pages": True}, 1.0).encode()
+    spec = Spec(((("a",), pa.int64()),)).to_json()
+    good = Manifest(3, (note(1), note(2)), spec, 1.0).encode()
+    assert Manifest.decode(good).spec == spec
     bad = bytearray(good)
     bad[data.draw(st.integers(0, len(good) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(BadIndex):
