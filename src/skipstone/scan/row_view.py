@@ -38,9 +38,11 @@ _HISTOGRAM = ("low", "high", "count")
 def with_zones(rows: pa.Table, lake: Lake) -> pa.Table:
     """Rows as listings show them: instants have a zone, also those that Spark stores as INT96."""
     for place, field in enumerate(rows.schema):
-        if field.name in lake.schema.names and field.type == (type := lake.schema.field(field.name).type):
+        # A name that several columns have is not found.
+        at = lake.schema.get_field_index(field.name)
+        if at >= 0 and field.type == lake.schema.field(at).type:
             meant = lake.query_schema.field(field.name).type
-            if meant != type and not pa.types.is_nested(type):
+            if meant != field.type and not pa.types.is_nested(meant):
                 rows = rows.set_column(place, field.with_type(meant), rows.column(place).cast(meant))
     return rows
 

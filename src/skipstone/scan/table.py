@@ -115,7 +115,8 @@ class Table(Lake):
         return restored(type(self), self.pinned.at(snapshot), self._index_root)
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r}, snapshot {self.snapshot})"
+        at = "no snapshot" if self.snapshot is None else f"snapshot {self.snapshot}"
+        return f"Table({self.name!r}, {at})"
 
     @property
     def name(self) -> str:

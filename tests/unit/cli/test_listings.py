@@ -209,7 +209,8 @@ def test_catalogs_name_their_directory_and_tables(tmp_path: Path) -> None:
     where = str(tmp_path / "warehouse")
     assert repr(catalog) == f"Catalog({where!r}, 0 tables)"
     for name in ("db.t", "db.u", "logs.v"):
-        catalog.create_table(name, pa.schema({"id": pa.int64()}))
+        table = catalog.create_table(name, pa.schema({"id": pa.int64()}))
+        assert repr(table) == f"Table({name!r}, no snapshot)"
     assert repr(catalog) == f"Catalog({where!r}, 3 tables)"
     lines = to_text(tree_of(catalog), 500).splitlines()
     assert lines == [f"{where}  3 tables in 2 namespaces", "db.t", "db.u", "logs.v"]
@@ -218,3 +219,9 @@ def test_catalogs_name_their_directory_and_tables(tmp_path: Path) -> None:
     other = sk.catalog({"name": "prod", "type": "sql", "uri": uri, "warehouse": where})
     assert repr(other) == "Catalog('prod')"
     assert to_text(tree_of(other)) == "prod  no tables"
+
+
+def test_rows_of_a_file_with_two_columns_of_one_name(tmp_path: Path) -> None:
+    two = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "b"])
+    pq.write_table(two, tmp_path / "f.parquet")
+    assert "│  1 row" in str(sk.open(tmp_path).scan(columns=["b + 1 as a"])).splitlines()
