@@ -37,9 +37,10 @@ def press() -> None:
 @pytest.fixture(autouse=True)
 def no_trace_is_left() -> Iterator[None]:
     """Afterwards Ctrl-C is what it was, and no thread of a job runs."""
-    before = signal.getsignal(signal.SIGINT)
+    # Shells let commands in the background ignore it.
+    outside = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.signal(signal.SIGINT, outside) is signal.default_int_handler
     assert not [one for one in threading.enumerate() if one.name.startswith("skipstone-job")]
 
 
@@ -341,14 +342,19 @@ def test_a_handler_of_the_caller_stays(tmp_path: Path) -> None:
 # -- processes -----------------------------------------------------------------------------------
 
 KINDS = ("binpack", "sort", "ingest table", "ingest directory")
-COUNT = 300_000
+COUNT, PRESSES = 300_000, 25
 
 
 def interrupted(kind: str, root: Path, wait: float, presses: int) -> tuple[int, str, float]:
     """Press Ctrl-C some time after a job has begun; return the exit code, what it said, and its seconds."""
     command = [sys.executable, "-m", "tests.faults._interrupted_job", kind, str(root), str(COUNT)]
     process = subprocess.Popen(
-        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", process.communicate()
@@ -383,8 +389,9 @@ def test_interrupts_at_many_times(tmp_path: Path, kind: str) -> None:
 
     said: list[tuple[int, str, float]] = []
     before = counts()
-    for number in range(25):
-        said.append(interrupted(kind, tmp_path, longest * number / 24, 1 + number % 2))
+    for number in range(PRESSES):
+        wait = longest * number / (PRESSES - 1)
+        said.append(interrupted(kind, tmp_path, wait, 1 + number % 2))
         code, words, _ = said[-1]
         all_of_it = {
             "ingest table": (before[0] + COUNT, before[1]),
