@@ -22,12 +22,12 @@ from tests.corpus.test_corpus import assert_sound, flat_paths, predicates
 from tests.property._oracle import CantEvaluate, Oracle
 
 FILES = sorted(KEPT.glob("*.parquet"))
-SOME = 6
+SOME = 4
 """Further conditions about a kept file, besides those on NULL."""
 
 
 def check(path: Path, folder: Path, most: int | None = None) -> None:
-    """Compare conditions and aggregates with a full read: without an index, and with two."""
+    """Compare conditions and aggregates with a full read: without an index, and with one or two."""
     place = folder / path.stem / "lake"
     place.mkdir(parents=True)
     shutil.copy(path, place)
@@ -46,7 +46,9 @@ def check(path: Path, folder: Path, most: int | None = None) -> None:
         assert_sound(path, predicate, truth, metadata)
         wanted = sum(value is True for value in truth)
         assert sk.open(place).scan(predicate, skipping=False).count() == wanted, predicate
-    for columns in (None, (), [name for name in table.column_names if is_ordered(table[name].type)]):
+    named = [name for name in table.column_names if is_ordered(table[name].type)]
+    # An index of named columns records their values instead of statistics.
+    for columns in (None, (), named) if most is None else (None, ()):
         lake = sk.open(place)
         if columns is not None:
             lake.index.build(columns or None, rebuild=True, engine="local")
@@ -104,6 +106,7 @@ def test_every_kept_file_was_written_by_a_known_version() -> None:
     assert {path.name for path in FILES} == names
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_statistics_of_old_writers_lose_no_row(path: Path, tmp_path: Path) -> None:
     check(path, tmp_path, SOME)
