@@ -46,7 +46,7 @@ def test_columns_go_by_name_and_widen(catalog: SqlCatalog) -> None:
         ({"id": ["x"]}, "column id: column is string"),
         ({"id": [1], "x": pa.array([1], pa.int64())}, "column x: column is int64"),
         ({"id": [1], "s": [{"a": 1, "c": 2}]}, r"column s\.c: table has no such column"),
-        ({"id": [1], "s": [{"a": 2**40}]}, r"column s\.a: column is int64"),
+        ({"id": [1], "s": [{"a": 1.5}]}, r"column s\.a: column is double"),
         ({"id": [1], "at": pa.array([1], pa.timestamp("us"))}, "column at: column is timestamp"),
     ],
 )
