@@ -398,7 +398,9 @@ class Pair:
                 }
 
     def nest(self, kind: str, place: str, flushes: bool) -> None:
-        """Another process changes fields inside a struct, a list or a map."""
+        """Another process changes fields inside a struct, a list or a map, unless a transaction is open."""
+        if self.open:
+            return
         before, new = dict(self.places[place]), self._new_name()
         path, (one, *others) = (*PLACES[place].split("."),), before
         at = before[one]
@@ -427,7 +429,9 @@ class Pair:
             self._follow(place, before)
 
     def respec(self, kind: str, share: float, flushes: bool) -> None:
-        """Another process changes how new files are partitioned."""
+        """Another process changes how new files are partitioned, unless a transaction is open."""
+        if self.open:
+            return
         with self._in_between(flushes):
             spec = self._other().spec()
             own = [one for one in spec.fields if not isinstance(one.transform, VoidTransform)]

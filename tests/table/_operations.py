@@ -198,8 +198,8 @@ SHARES = {
     "read": 24, "hold": 1.5, "release": 1, "flush": 4, "reopen": 1.5, "tail": 3, "elsewhere": 2,
     "transaction": 1.5, "begin": 4, "within": 9, "end": 4,
     "pin": 3, "tag": 1, "untag": 0.5, "old": 3, "others": 0.4, "changes": 1, "rollback": 0.5,
-    "compact": 2.5, "index": 0.5, "evolve": 0.5, "nest": 1.5, "respec": 1.2, "expire": 1.2,
-    "manifests": 0.6, "orphans": 0.4,
+    "compact": 2.5, "index": 0.5, "evolve": 0.5, "expire": 1.2, "manifests": 0.6, "orphans": 0.4,
+    "nest": 2, "respec": 1.5,
 }  # fmt: skip
 """How often each operation is drawn."""
 
