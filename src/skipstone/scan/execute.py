@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -445,26 +445,29 @@ class Work:
                 return self._matches(pieces, wanted)[1]
             return self._one_pass(pieces, wanted)
         except CorruptFileError as error:
-            with self._without_index(pieces, error):
-                return self.table(pieces)
+            recorded = self._by_footers(pieces)
+            if not recorded:
+                raise
+            table = self.table(pieces)
+            _distrust(recorded, str(error))
+            return table
 
-    @contextmanager
-    def _without_index(self, pieces: Sequence[Piece], error: CorruptFileError) -> Iterator[None]:
-        """Read pieces by their files' footers; if that succeeds, not the files but the index is damaged."""
+    def _by_footers(self, pieces: Sequence[Piece]) -> list[RecordedMetadata]:
+        """Read pieces by their files' footers from now on; what an index has recorded of them instead.
+
+        Empty if it has recorded nothing, or other row groups. If reading succeeds now, not the files but the
+        index is damaged.
+        """
         recorded: list[RecordedMetadata] = []
         for piece in pieces:
             reader = self.reader(piece.task)
             if isinstance(reader.metadata, RecordedMetadata):
                 footer = self.plan.files.footer(reader.entry)
                 if not np.array_equal(footer.row_group_rows, reader.metadata.row_group_rows):
-                    raise error
+                    return []
                 recorded.append(reader.metadata)
                 self._readers[piece.task] = replace(reader, metadata=footer, cached=False)
-        if not recorded:
-            raise error
-        yield
-        for metadata in recorded:
-            metadata.distrust(f"{error} (read without the index)")
+        return recorded
 
     def _one_pass(self, pieces: Sequence[Piece], wanted: Projection) -> pa.Table:
         """Fetch all columns at once; columns without a test are decoded only up to the last match."""
@@ -497,8 +500,12 @@ class Work:
         try:
             rows, table = self._matches([piece], wanted)
         except CorruptFileError as error:
-            with self._without_index([piece], error):
-                return self.matches(piece, wanted)
+            recorded = self._by_footers([piece])
+            if not recorded:
+                raise
+            found = self.matches(piece, wanted)
+            _distrust(recorded, str(error))
+            return found
         return rows[0], table
 
     def _matches(self, pieces: Sequence[Piece], wanted: Projection) -> tuple[list[RowSet], pa.Table]:
@@ -553,8 +560,12 @@ class Work:
         try:
             return self._read_all([piece], [rows], wanted, phase)
         except CorruptFileError as error:
-            with self._without_index([piece], error):
-                return self.read(piece, rows, wanted, phase)
+            recorded = self._by_footers([piece])
+            if not recorded:
+                raise
+            table = self.read(piece, rows, wanted, phase)
+            _distrust(recorded, str(error))
+            return table
 
     def _read_all(
         self, pieces: Sequence[Piece], some: Sequence[RowSet] | None, wanted: Projection, phase: str
@@ -611,6 +622,11 @@ class Work:
             return table
         path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution
         return conform(table, wanted.schema, path=path, evolution=evolution)
+
+
+def _distrust(recorded: Iterable[RecordedMetadata], problem: str) -> None:
+    for metadata in recorded:
+        metadata.distrust(f"{problem} (read without the index)")
 
 
 def select(rows: RowSet, chosen: Array) -> RowSet:
