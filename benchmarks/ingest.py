@@ -117,6 +117,7 @@ def by_ours(frame: DataFrame, folder: Path, target: int, **choices: Any) -> Mapp
         str(folder),
         cluster_by=[ORDER],
         target_file_bytes=target,
+        force=True,  # small sizes of --quick
         compression_level=LEVEL,
         **choices,
     )

@@ -22,7 +22,7 @@ import pyarrow as pa
 import skipstone as sk
 from benchmarks.harness import OURS, Bench, Case, Contender, Pace, Role, Target, Work
 from benchmarks.intervals import BoundsTable, Question, Test, peers, unit_numbers
-from skipstone.core.evidence import ColumnFacts, Evidence, is_ascending
+from skipstone.core.evidence import ColumnFacts, Evidence
 from skipstone.core.ir import compile_predicate
 from skipstone.core.judge import judge
 
@@ -69,9 +69,8 @@ class Units:
 def _facts(type: pa.DataType, lower: Any, upper: Any, rng: np.random.Generator, nan: Array) -> ColumnFacts:
     units = len(lower)
     yes = np.ones(units, dtype=bool)
-    ascending = isinstance(lower, np.ndarray) and is_ascending(lower) and is_ascending(upper)
     may_null = rng.random(units) < 0.1
-    return ColumnFacts(type, lower, upper, yes, yes, yes, may_null, may_nan=nan, ascending=ascending)
+    return ColumnFacts(type, lower, upper, yes, yes, yes, may_null, may_nan=nan)
 
 
 def integers(units: int, rng: np.random.Generator, *, clustered: bool) -> Units:

@@ -248,7 +248,7 @@ class Synthetic:
             for first in progress.track(starts, description=f"{self.files:,} files"):
                 draft = self.draft(first, min(first + SEGMENT, self.files), shell)
                 notes.append(write_segment(store, draft, "synthetic", own_blooms=True))
-        commit(store, lambda _before: Manifest(1, tuple(notes), {"made by": "benchmarks.synthetic"}))
+        commit(store, lambda _before: Manifest(1, tuple(notes)))
 
 
 def _mixed(numbers: Array, salt: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell starts commands in the background with Ctrl-C ignored, which processes under test would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = "tests/spark/"
 # Start sessions of their own.

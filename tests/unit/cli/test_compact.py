@@ -220,7 +220,7 @@ def test_a_proposal(run: Run, table: sk.Table, tmp_path: Path) -> None:
     text = " ".join(run(*args).stdout.replace("│", " ").split())
     found = json.loads(run(*args, "--format", "json").stdout)
     assert table.refresh().snapshots() == before
-    assert found["recommended"] == ["deletes", "expire", "index"]
+    assert found["recommended"] == ["deletes", "index"]
     for task in found["tasks"]:
         assert task["why"] in text
         verbs = " ".join(task["command"][: 2 if task["command"][0] == "index" else 1])

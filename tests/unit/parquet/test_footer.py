@@ -172,7 +172,7 @@ def test_a_footer_length_that_can_not_be(length: int) -> None:
 
 def test_a_truncated_file_is_no_parquet_file(table: pa.Table, write: Any) -> None:
     data = write(table)
-    with pytest.raises(NotParquetError, match="check that the file is complete"):
+    with pytest.raises(NotParquetError, match="check that it is a complete Parquet file"):
         read(data[: len(data) // 2])
 
 
