@@ -154,7 +154,7 @@ def timed_writes(bench: Bench, frame: DataFrame, given: Ways, times: int, keep: 
     scratch = keep.with_name(keep.name + ".scratch")
     rows: dict[str, tuple[int, int]] = {}
     for turn, (name, (_, write)) in itertools.product(range(times), given.items()):
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
         with bench.console.status(f"{turn + 1} of {times}: {name}"):
             began = time.perf_counter()
             phases = write(frame, scratch)
@@ -166,10 +166,17 @@ def timed_writes(bench: Bench, frame: DataFrame, given: Ways, times: int, keep: 
                 rows[name] = _digest(frame.sparkSession, scratch)
         if name == OURS and not keep.exists():
             scratch.rename(keep)
-    shutil.rmtree(scratch, ignore_errors=True)
+            own_files(scratch).rename(own_files(keep))
+    _remove(scratch)
     if len(set(rows.values())) > 1:
         raise Disagreement(f"not the same rows were written: {rows}")
     return found
+
+
+def _remove(folder: Path) -> None:
+    """Remove a lake and its index, which is beside it."""
+    for each in (folder, own_files(folder)):
+        shutil.rmtree(each, ignore_errors=True)
 
 
 def _digest(session: SparkSession, folder: Path) -> tuple[int, int]:
@@ -184,9 +191,9 @@ def _warm_up(few: DataFrame, given: Ways, beside: Path) -> None:
     """Everyone writes a few rows, so that what the JVM and Python load at first is there."""
     scratch = beside.with_name(beside.name + ".warm")
     for _, write in given.values():
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
         write(few, scratch)
-    shutil.rmtree(scratch, ignore_errors=True)
+    _remove(scratch)
 
 
 def draw_writes(bench: Bench, source: Lake, rows: int, found: Mapping[str, Written]) -> None:
@@ -273,7 +280,7 @@ def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
     events = Events(sizes.events, sizes.blocks, bench.seed)
     keep = kept_folder(events, sizes.files, bench.given.data)
     if bench.given.again or not is_usable(keep):
-        shutil.rmtree(keep, ignore_errors=True)
+        _remove(keep)
     if "writes" in bench.given.part or ("queries" in bench.given.part and not keep.exists()):
         write(bench, events, sizes, keep)
     if "queries" in bench.given.part:
