@@ -25,8 +25,9 @@ import skipstone as sk
 from skipstone.iceberg.deletes.match import PATH_ID, POS_ID
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.values import PartitionKey
-from skipstone.iceberg.writing.commit import Producer, publish
+from skipstone.iceberg.writing.commit import publish
 from skipstone.iceberg.writing.metrics import FileMetrics
+from skipstone.iceberg.writing.producer import Producer
 from skipstone.iceberg.writing.target import NewFile, Target
 
 

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import skipstone as sk
 from skipstone.errors import ConflictError
 from skipstone.iceberg.manifests.reading import clear_cache
-from skipstone.iceberg.writing.commit import Producer, publish
+from skipstone.iceberg.writing.commit import publish
+from skipstone.iceberg.writing.producer import Producer
 from skipstone.iceberg.writing.target import Target
 from tests.compact._writers import position_file
 

@@ -300,7 +300,7 @@ def _age_deletes(table: sk.Table, sequence: int) -> None:
     from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
     from pyiceberg.table.snapshots import Operation
 
-    from skipstone.iceberg.writing.commit import Producer, live_entries
+    from skipstone.iceberg.writing.producer import Producer, live_entries
     from skipstone.iceberg.writing.target import Target
 
     class Aged(Producer):

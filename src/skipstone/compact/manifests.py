@@ -36,8 +36,9 @@ from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.manifests.writing import RawManifest, read_raw, write_existing
-from skipstone.iceberg.writing.commit import MANIFEST_BYTES, Producer, check_properties, publish, schema_for
+from skipstone.iceberg.writing.commit import check_properties, publish
 from skipstone.iceberg.writing.outcome import interrupts_noted
+from skipstone.iceberg.writing.producer import MANIFEST_BYTES, Producer, schema_for
 from skipstone.iceberg.writing.target import Target
 from skipstone.parquet.write.layout import check_file_count, check_target_size
 from skipstone.predicate import predicate as to_predicate

@@ -32,13 +32,13 @@ from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.writing.commit import (
     JOB,
-    Producer,
     check_ancestor,
     check_committable,
     check_properties,
     publish,
 )
 from skipstone.iceberg.writing.outcome import interrupts_noted
+from skipstone.iceberg.writing.producer import Producer
 from skipstone.iceberg.writing.target import Target
 from skipstone.parquet.write.layout import PageLayout, check_file_count, check_target_size
 from skipstone.report import Reported

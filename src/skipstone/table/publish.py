@@ -26,8 +26,9 @@ from skipstone.core.evidence import Array
 from skipstone.errors import ConflictError, DuplicateKeyError, MissingFileError, SkipstoneError, UsageError
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.writing.commit import JOB, Producer, check_ancestor, publish, summaries
+from skipstone.iceberg.writing.commit import JOB, check_ancestor, publish, summaries
 from skipstone.iceberg.writing.outcome import CommitState, note_interrupt
+from skipstone.iceberg.writing.producer import Producer
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout

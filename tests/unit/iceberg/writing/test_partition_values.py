@@ -47,7 +47,8 @@ from pyiceberg.types import (
 
 from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.partitions.values import internal, partition_values, source_span
-from skipstone.iceberg.writing.commit import append, live_entries
+from skipstone.iceberg.writing.commit import append
+from skipstone.iceberg.writing.producer import live_entries
 from skipstone.iceberg.writing.target import Target
 from tests.iceberg._maker import Maker
 from tests.unit.iceberg.writing._tables import MICROS, data_files, make, write
