@@ -151,3 +151,15 @@ def test_tls(lake: Path, tmp_path: Path) -> None:
         trusted = ssl.create_default_context(cafile=str(cert))
         with httpx.Client(base_url=running.uri, verify=trusted, trust_env=False) as client:
             assert client.get("/api/lakes").json() == {"lakes": ["logs"], "catalog": False}
+
+
+def test_answers_are_sent_at_once() -> None:
+    """Without TCP_NODELAY each answer on an open connection waits 40 ms for an acknowledgement."""
+    from skipstone.serve.app import _listen
+
+    (listening,) = _listen("127.0.0.1", 0)
+    with listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            # asyncio sets the option on these only.
+            assert accepted.proto == socket.IPPROTO_TCP

@@ -612,6 +612,7 @@ def test_too_many_requests(warehouse: Path) -> None:
         answer = client.get("/v1/config")
         error_of(answer, 429, "TooManyRequestsException")
         assert int(answer.headers["retry-after"]) > 100
+        assert [(one["status"], one["caller"]) for one in running.log()] == [(200, "anyone"), (429, "anyone")]
 
 
 # -- what the server records ---------------------------------------------------------------------

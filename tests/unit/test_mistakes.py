@@ -526,7 +526,7 @@ def test_an_aggregate_of_a_renamed_column(catalog: sk.Catalog, here: Path) -> No
 def test_catalogs_and_tables(catalog: sk.Catalog, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "sqlite:///prod.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__TEST__URI", "sqlite:///test.db")
-    path = "for an embedded catalog pass its directory, ./lakehouse, or lakehouse/ to create it"
+    path = "for an embedded catalog pass its directory: ./lakehouse, or lakehouse/ for a new one"
     assert said(lambda: sk.catalog("prodd"), here) == (
         sk.UsageError, "unknown catalog 'prodd'", "did you mean prod?",
     )  # fmt: skip
@@ -865,8 +865,9 @@ def test_the_docs_list_these_messages() -> None:
 def test_a_comparison_with_null_says_why_nothing_is_found() -> None:
     lake = sk.open("events")
     assert lake.scan("user_id = 1").explain().count("IS NULL") == 0
-    note = "kind = NULL: never true, since nothing equals NULL; use IS NULL"
+    note = "kind = NULL: never true, as a comparison with NULL; use IS NULL"
     assert f"notes: {note}" in lake.scan("user_id = 1 and kind = NULL").explain()
+    assert "use IS NOT NULL" in lake.scan("kind <> NULL").explain()
     shown = CliRunner().invoke(app, ["query", "events", "kind = NULL"])
     assert note in shown.stdout
     assert "0 rows" in shown.stdout

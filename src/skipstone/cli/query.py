@@ -256,8 +256,9 @@ def count(
                 "tested": sum(len(task.rows) - len(task.proven) for task in plan.tasks),
                 "engine": str(engine),
                 "files": len(scan.lake.entries),
-                "requests": io.requests,
-                "bytes": io.bytes,
+                # Executors count their own.
+                "requests": None if spark else io.requests,
+                "bytes": None if spark else io.bytes,
                 "seconds": round(time.perf_counter() - began, 6),
             }
         )

@@ -234,7 +234,9 @@ class _Proposal:
         if not files or dropped <= 0:
             return None
         rest = replace(saves, requests=dropped, bytes=max(saves.bytes - earlier.bytes, 0))
-        why = f"{plural(files, 'more file')} with deletes that every query applies"
+        files_of = (file for group in plan.groups for file in group.files)
+        bearing = sum(file.deletes > 0 and file.path not in before for file in files_of)
+        why = f"{plural(bearing, 'more file')} with deletes that every query applies"
         cheap = files <= _FILES_PER_DELETE * dropped
         total = plan.bytes_to_read - sum(one.bytes_to_read for one in first)
         arguments = ("compact", "--delete-file-threshold", "1")

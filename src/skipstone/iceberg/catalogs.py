@@ -287,7 +287,7 @@ def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog
         known = _configured()
         if not properties and (name or "default") not in known:
             folder = name or "warehouse"
-            path = f"for an embedded catalog pass its directory, ./{folder}, or {folder}/ to create it"
+            path = f"for an embedded catalog pass its directory: ./{folder}, or {folder}/ for a new one"
             listed = f"configured catalogs: {_some(known)}" if known else "configure one in ~/.pyiceberg.yaml"
             hint = did_you_mean(name or "", known, f"{listed}; {path}")
             raise UsageError(f"unknown {what.removeprefix('the ')}", hint=hint) from error

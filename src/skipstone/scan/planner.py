@@ -455,8 +455,8 @@ class _Planner:
             except BadIndex as error:
                 levels = ()
                 self.ledger.notes.add("index", f"levels are no longer available: {error.reason}")
-            for part in _null_comparisons(asked.predicate):
-                self.ledger.notes.add(part, "never true, since nothing equals NULL; use IS NULL")
+            for part, instead in _null_comparisons(asked.predicate):
+                self.ledger.notes.add(part, f"never true, as a comparison with NULL; use {instead}")
             return ScanTrace(
                 lake=opened_name(snapshot),
                 version=version,
@@ -530,12 +530,12 @@ def _schemas(snapshot: Snapshot) -> Schemas:
     return schemas
 
 
-def _null_comparisons(predicate: Predicate | None) -> list[str]:
-    """Comparisons with NULL, which are never true."""
+def _null_comparisons(predicate: Predicate | None) -> list[tuple[str, str]]:
+    """Comparisons with NULL, which are never true, and what was probably meant."""
     nodes = predicate.walk() if predicate is not None else ()
     tests = [node for node in nodes if isinstance(node, Compare) and node.op != "<=>"]
     return [
-        str(test)
+        (str(test), "IS NOT NULL" if test.op == "<>" else "IS NULL")
         for test in tests
         if any(isinstance(side, Literal) and side.missing for side in (test.left, test.right))
     ]

@@ -171,7 +171,8 @@ class Gate:
             caller: Caller | None = None
             notes: Mapping[str, Any] = {}
             try:
-                caller = self._admit(request, public=public)
+                caller = self._identify(request, public=public)
+                self.rate.take(_bucket(request, caller if self.tokens.required and not public else None))
                 answered = await handler(Call(request, caller, self.limits, self.workers))
                 notes, response = answered.notes, response_of(answered)
             except ClientDisconnect:
@@ -210,23 +211,24 @@ class Gate:
         # Neither a path nor a method that strangers make up becomes the name of a route.
         return await self.endpoint("none", refuse, public=True)(request)
 
-    def _admit(self, request: Request, *, public: bool) -> Caller:
-        address = "" if request.client is None else request.client.host
+    def _identify(self, request: Request, *, public: bool) -> Caller:
         if not self.tokens.required:
             _check_origin(request)
         if public:
-            caller = Caller("anyone", ())
-        else:
-            try:
-                caller = self.tokens.caller(request.headers.get("authorization"))
-            except Refusal:
-                # Guesses are limited too.
-                self.rate.take(f"address {address}")
-                raise
-        self.rate.take(
-            f"token {caller.name}" if self.tokens.required and not public else f"address {address}"
-        )
-        return caller
+            return Caller("anyone", ())
+        try:
+            return self.tokens.caller(request.headers.get("authorization"))
+        except Refusal:
+            # Guesses are limited too.
+            self.rate.take(_bucket(request, None))
+            raise
+
+
+def _bucket(request: Request, caller: Caller | None) -> str:
+    """The name under which requests are counted."""
+    if caller is not None:
+        return f"token {caller.name}"
+    return f"address {'' if request.client is None else request.client.host}"
 
 
 def _check_origin(request: Request) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.arrays import Array, bools, numbers
-from skipstone.core.filter.conditions import Arguments, Series, apply, zero_divisor
+from skipstone.core.filter.conditions import Arguments, RowError, Series, apply, zero_divisor
 
 _EXACT = 2**53
 _EXACT_POWER = 22
@@ -276,14 +276,14 @@ def floor_or_ceil(to: Arguments) -> Series:
     step = np.floor if to.call.name == "floor" else np.ceil
 
     def kernel(a: pa.Array) -> pa.Array:
-        rounded = step(doubles(a))
-        # Java's double-to-long conversion: NaN is zero, out-of-range values are clamped.
+        rounded, nulls = step(doubles(a)), bools(a.is_null())
+        # NaN is zero, as Java converts it.
         inside = (rounded >= -(2.0**63)) & (rounded < 2.0**63)
-        longs = np.where(inside, rounded, 0.0).astype(np.int64)
-        longs = np.where(rounded >= 2.0**63, 2**63 - 1, np.where(rounded < -(2.0**63), -(2**63), longs))
-        return pa.array(longs, mask=bools(a.is_null()))
+        if not (inside | np.isnan(rounded) | nulls).all():
+            raise RowError("overflow: the value doesn't fit int64")
+        return pa.array(np.where(inside, rounded, 0.0).astype(np.int64), mask=nulls)
 
-    return apply(to.call, pa.int64(), kernel, to.series)
+    return apply(to.call, pa.int64(), kernel, to.series, risky=True)
 
 
 def square_root(to: Arguments) -> Series:

@@ -202,7 +202,7 @@ FUNCTIONS: dict[str, Build] = {
     "date_format": times.date_format,
     "add_months": times.add_months,
     "last_day": times.last_day,
-    **dict.fromkeys(("unix_seconds", "unix_millis", "unix_micros"), times.to_epoch),
+    **dict.fromkeys(("unix_seconds", "unix_millis", "unix_micros", "unix_timestamp"), times.to_epoch),
     **dict.fromkeys(("timestamp_seconds", "timestamp_millis", "timestamp_micros"), times.from_epoch),
     "position": _position,
     **dict.fromkeys(("size", "array_size"), nested.size),

@@ -33,7 +33,8 @@ def rounding(to: Arguments) -> Series:
         constant = to.constants[1]
         if constant is None or not isinstance(constant.as_py(), int):
             raise to.unsupported("the number of places must be a constant integer")
-        places = constant.as_py()
+        # No value has as many places or digits.
+        places = min(max(constant.as_py(), -400), 400)
     if len(to.types) not in (1, 2) or not is_number(type):
         raise to.unsupported("arguments must be a number and the number of places")
     even = to.call.name == "bround"
@@ -64,10 +65,12 @@ def rounding(to: Arguments) -> Series:
 
 def _round_integers(array: pa.Array, zeros: int, even: bool) -> pa.Array:
     """Round to a multiple of a power of ten; an overflow is an error."""
-    unit = 10 ** min(zeros, 20)
-    if unit > 2 * 10**18:  # more than twice any integer: always rounded to zero
-        return pc.if_else(array.is_null(), None, pa.scalar(0, array.type))
     values = numbers(array).astype(np.int64)
+    unit = 10 ** min(zeros, 20)
+    if unit > 2**63:  # rounded to zero, or to more than any integer
+        if zeros == 19 and (np.abs(values.astype(float)) >= 5e18)[~bools(array.is_null())].any():
+            raise RowError(f"rounding overflows {array.type}")
+        return pc.if_else(array.is_null(), None, pa.scalar(0, array.type))
     rest = np.abs(np.fmod(values, unit)).astype(np.uint64)
     down = values - np.fmod(values, unit)
     up = rest * 2 > unit
@@ -87,7 +90,7 @@ def _round_floats(array: pa.Array, *, places: int, even: bool) -> pa.Array:
     kind = array.type
     values = numbers(array).astype(np.float64)
     with np.errstate(all="ignore"):
-        power = 10.0 ** abs(places)
+        power = 10.0 ** min(abs(places), 300)
         scaled = np.abs(values * power if places >= 0 else values / power)
         lower = np.floor(scaled)
         near = np.where(scaled - lower >= 0.5, lower + 1, lower)
@@ -193,7 +196,8 @@ def two_doubles(to: Arguments) -> Series:
     """``power`` and ``atan2``."""
     if len(to.types) != 2 or not all(map(is_number, to.types)):
         raise to.unsupported("arguments must be two numbers")
-    function = _power if to.call.name == "power" else np.arctan2
+    # Spark adds zero, so that there is only one.
+    function = _power if to.call.name == "power" else lambda a, b: np.arctan2(a + 0.0, b + 0.0)
 
     def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
         with np.errstate(all="ignore"):

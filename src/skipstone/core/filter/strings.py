@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import is_binary, is_text
-from skipstone.core.filter.conditions import Arguments, Kernel, Series, TruthMask, apply, not_computable
+from skipstone.core.filter.conditions import (
+    Arguments,
+    Kernel,
+    RowError,
+    Series,
+    TruthMask,
+    apply,
+    not_computable,
+)
 from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import like_pieces, like_regex
@@ -68,6 +76,8 @@ def substring(to: Arguments) -> Series:
         raise to.unsupported("positions must be constants")
     positions = [scalar.as_py() for scalar in to.constants[1:] if scalar is not None]
     type = to.types[0]
+    if any(isinstance(one, int) and abs(one) >= 2**31 for one in positions):
+        raise to.unsupported("positions must be ints")
     if None in positions:
         return apply(to.call, type, lambda a, *_: pa.nulls(len(a), type), to.series)
     window = _window(to.call.name, positions)
@@ -128,6 +138,16 @@ def concat(to: Arguments) -> Series:
     return apply(to.call, wide, kernel, strings, cost=20)
 
 
+_MOST_BYTES = 1 << 31
+"""Bytes that ``lpad``, ``rpad`` and ``repeat`` may make of a batch."""
+
+
+def _check_bytes(count: int) -> None:
+    if count > _MOST_BYTES:
+        hint = "make shorter strings, or read fewer rows at once with batch_rows"
+        raise RowError(f"strings of a batch would have {count:,} characters", hint)
+
+
 def pad(to: Arguments) -> Series:
     """``lpad`` and ``rpad`` to a constant length; a longer string is cut."""
     if len(to.types) not in (2, 3) or not is_text(to.types[0]):
@@ -135,7 +155,9 @@ def pad(to: Arguments) -> Series:
     length, fill = (*(None if c is None else c.as_py() for c in to.constants[1:]), " ")[:2]
     if not isinstance(length, int) or not isinstance(fill, str):
         raise to.unsupported("the length and the string to fill with must be constants")
-    size, type = max(length, 0), to.types[0]
+    if length >= 2**31:
+        raise to.unsupported("the length must be an int")
+    size = max(length, 0)
     left = to.call.name == "lpad"
 
     def padded(text: str) -> str:
@@ -145,18 +167,29 @@ def pad(to: Arguments) -> Series:
         more = (fill * (missing // len(fill) + 1))[:missing]
         return more + text if left else text + more
 
-    return apply(to.call, type, lambda a, *_: map_distinct(a, padded, type), to.series, cost=40)
+    wide = pa.large_string()
+
+    def kernel(array: pa.Array, *_: pa.Array) -> pa.Array:
+        _check_bytes(len(array) * size)
+        return map_distinct(array, padded, wide)
+
+    return apply(to.call, wide, kernel, to.series, risky=True, cost=40)
 
 
 def repeat(to: Arguments) -> Series:
     """``repeat(string, times)``."""
     if len(to.types) != 2 or not is_text(to.types[0]) or not pa.types.is_integer(to.types[1]):
         raise to.unsupported("arguments must be a string and an integer")
+    if to.types[1].bit_width > 32:
+        raise to.unsupported("the number of times must be an int")
 
     def kernel(array: pa.Array, times: pa.Array) -> pa.Array:
-        return pc.binary_repeat(array, pc.max_element_wise(times, 0, skip_nulls=False).cast(pa.int64()))
+        counts = pc.max_element_wise(times, 0, skip_nulls=False).cast(pa.int64())
+        _check_bytes(pc.sum(pc.multiply(pc.binary_length(array).cast(pa.int64()), counts)).as_py() or 0)
+        return pc.binary_repeat(array.cast(wide), counts)
 
-    return apply(to.call, to.types[0], kernel, to.series, cost=20)
+    wide = pa.large_string()
+    return apply(to.call, wide, kernel, to.series, risky=True, cost=20)
 
 
 def concat_with(to: Arguments) -> Series:
@@ -181,7 +214,7 @@ def split_part(to: Arguments) -> Series:
     if len(to.types) != 3 or not is_text(to.types[0]):
         raise to.unsupported("arguments must be a string, a delimiter and a number")
     delimiter, number = words
-    if not isinstance(delimiter, str) or not isinstance(number, int) or number == 0:
+    if not isinstance(delimiter, str) or not isinstance(number, int) or not 0 < abs(number) < 2**31:
         raise to.unsupported(
             "the delimiter must be a constant string, and the number a constant other than 0"
         )

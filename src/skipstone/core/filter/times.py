@@ -456,11 +456,14 @@ def _padded(values: Array, width: int, *, plus: bool = False) -> pa.Array:
     return pc.binary_join_element_wise(pa.array(["", "-", "+"]).take(pa.array(signs)), text, "")
 
 
-_EPOCH_UNITS = {"seconds": 1, "millis": 10**3, "micros": 10**6}
+_EPOCH_UNITS = {"timestamp": 1, "seconds": 1, "millis": 10**3, "micros": 10**6}
 
 
 def to_epoch(to: Arguments) -> Series:
-    """``unix_seconds(ts)``, ``unix_millis(ts)`` and ``unix_micros(ts)`` of an instant, rounded down."""
+    """``unix_seconds(ts)``, ``unix_millis(ts)`` and ``unix_micros(ts)`` of an instant, rounded down.
+
+    ``unix_timestamp(ts)`` is rounded towards zero.
+    """
     if len(to.types) != 1 or not (pa.types.is_timestamp(to.types[0]) and to.types[0].tz is not None):
         raise to.unsupported("the argument must be a timestamp with time zone")
     have, wanted = UNITS[to.types[0].unit], _EPOCH_UNITS[to.call.name.removeprefix("unix_")]
@@ -469,7 +472,11 @@ def to_epoch(to: Arguments) -> Series:
         ticks = times.view(pa.int64())
         if have <= wanted:
             return pc.multiply_checked(ticks, pa.scalar(wanted // have, pa.int64()))
-        return _to_array(numbers(times).astype(np.int64) // (have // wanted), times, pa.int64())
+        values, unit = numbers(times).astype(np.int64), have // wanted
+        whole = values // unit
+        if to.call.name == "unix_timestamp":
+            whole += (values < 0) & (values % unit != 0)
+        return _to_array(whole, times, pa.int64())
 
     return apply(to.call, pa.int64(), kernel, to.series, risky=True)
 

@@ -673,7 +673,9 @@ def _trunc(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
 
 
 def _unix_timestamp(args: Args, _dialect: str, zone: str) -> tree.Expr | None:
-    return tree.Call("unix_seconds", (tree.Cast(args[0], INSTANT, zone),), zone) if len(args) == 1 else None
+    if len(args) != 1 or (isinstance(args[0], tree.Cast) and args[0].type == INSTANT):
+        return None
+    return tree.Call("unix_timestamp", (tree.Cast(args[0], INSTANT, zone),), zone)
 
 
 def _unhex(args: Args, _dialect: str, zone: str) -> tree.Expr | None:

@@ -36,7 +36,8 @@ def reserved_as_names(tokens: Sequence[Token]) -> list[Token] | None:
     value = True
     for at, token in enumerate(tokens):
         opens = token.token_type == _T.WHEN and at > 0 and named[at - 1].token_type == _T.CASE
-        if value and not opens and token.token_type not in _NAMES and token.text.isidentifier():
+        word = token.token_type not in _NAMES or token.text.lower() == "if"
+        if value and not opens and word and token.text.isidentifier():
             after = tokens[at + 1].token_type if at + 1 < len(tokens) else None
             if after in (_AFTER_LOGIC if token.token_type in _LOGIC else _FOLLOWING):
                 named[at] = Token(_T.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)

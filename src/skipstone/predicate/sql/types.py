@@ -537,7 +537,7 @@ def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]
     failed: Exception | None = None
     try:
         statements = parse(tokens)
-        if statements:
+        if statements and not any(isinstance(one, exp.Command) for one in statements):
             return statements
     except RecursionError:
         raise
@@ -552,7 +552,7 @@ def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]
                 return parse(named)
     if failed is not None:
         raise _parse_error(text, failed, dialect) from None
-    return []
+    return statements
 
 
 def _parse_error(text: str, error: Exception, dialect: str) -> ParseError:
@@ -597,6 +597,10 @@ def _is_variable(node: exp.Expr) -> bool:
     return isinstance(node, exp.Column) or (isinstance(node, exp.Func) and not any(node.iter_expressions()))
 
 
+_SILENT = {"_warn_unsupported": lambda _self: None}
+"""sqlglot would log what it takes for a command, such as ``if = 1``."""
+
+
 @functools.cache
 def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
     base = type(sqlglot.Dialect.get_or_raise(dialect))
@@ -607,7 +611,9 @@ def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
         tokenizer = type("Tokenizer", (base.tokenizer_class,), {"STRING_ESCAPES": ["'", '"', "\\"]})
         members |= {"Tokenizer": tokenizer, "tokenizer_class": tokenizer}
     function_parsers = {k: v for k, v in base.parser_class.FUNCTION_PARSERS.items() if k in _FUNCTION_SYNTAX}
-    parser = type("Parser", (base.parser_class,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": function_parsers})
+    parser = type(
+        "Parser", (base.parser_class,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": function_parsers} | _SILENT
+    )
     return type(f"Skipstone{base.__name__}", (base,), members)(), parser
 
 

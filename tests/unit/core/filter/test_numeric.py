@@ -108,3 +108,32 @@ def test_more_functions_of_strings() -> None:
 
 def test_epochs_of_any_time() -> None:
     assert values("unix_timestamp(d)", d=pa.array([1, None], pa.date32())) == [86_400, None]
+    before = pa.array([-1, -1_000_000, -1_000_001, 999_999], pa.timestamp("us", "UTC"))
+    assert values("unix_timestamp(t)", t=before) == [0, -1, -1, 0]
+    assert values("unix_seconds(t)", t=before) == [-1, -1, -2, 0]
+
+
+def test_extreme_arguments() -> None:
+    assert values("round(x, 400)", x=[1.5, 1e308]) == [1.5, 1e308]
+    assert values("bround(x, -400)", x=[1.5, 1e308]) == [0.0, 0.0]
+    assert values("atan2(x, -5)", x=[-0.0]) == [math.pi]
+    top = pa.array([2**63 - 1, 4 * 10**18], pa.int64())
+    assert values("round(x, -19)", x=top[1:]) == [0]
+    for text in ("round(x, -19)", "floor(cast(x as double) * 2)", "ceil(cast(x as double) * -3)"):
+        with pytest.raises(PredicateError, match="overflow"):
+            values(text, x=top)
+    assert values("floor(x)", x=[math.nan, -1.5]) == [0, -2]
+    for text in ("lpad(s, 2000000000)", "repeat(s, 2000000000)"):
+        with pytest.raises(PredicateError, match="strings of a batch would have"):
+            values(text, s=["ab", "c"])
+    for text in ("lpad(s, 2147483648)", "repeat(s, 9223372036854775807)", "split_part(s, '-', 9999999999)"):
+        with pytest.raises(NotExpressibleError):
+            values(text, s=["ab"])
+    for text in ("left(s, 99999999999)", "substr(s, 9223372036854775807)"):
+        with pytest.raises(NotExpressibleError, match="positions must be ints"):
+            values(text, s=["ab"])
+
+
+def test_no_words_of_the_parser_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert values("if = 1", **{"if": [1, 2]}) == [True, False]
+    assert caplog.text == ""
