@@ -47,6 +47,8 @@ def test_sizes_follow_the_target() -> None:
     assert sizes == (2000, 7, 3600)
     chosen = CompactionOptions.of({"target_file_size_bytes": "64MiB", "min_file_size_bytes": "1 MB"}, {})
     assert (chosen.target_file_size_bytes, chosen.min_file_size_bytes) == (64 * MIB, 1_000_000)
+    chosen = CompactionOptions.of({"target_file_size_bytes": 1}, {})
+    assert (chosen.min_file_size_bytes, chosen.max_file_size_bytes) == (0, 2)
     assert parse_java({"max-file-group-size-bytes": "2GiB"}) == {"max_file_group_size_bytes": 2 << 30}
     with pytest.raises(UsageError, match="size-bytes must be an integer, got '1 GB'"):
         CompactionOptions.of({}, {"write.target-file-size-bytes": "1 GB"})

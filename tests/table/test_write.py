@@ -330,6 +330,8 @@ def test_ingest_appends_and_checks_keys(table: sk.Table) -> None:
     assert set(Path(table.uri.removeprefix("file://")).rglob("*.parquet")) == files
 
 
+TWICE = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"])
+TOO_LARGE = [{"id": 2**70}]
 MISTAKES: list[tuple[Callable[[sk.Table], Any], str]] = [
     (lambda t: t.upsert(pa.table({"id": pa.array([None], pa.int64())})), "key can't be NULL"),
     (lambda t: t.append(pa.table({"id": pa.array([None], pa.int64())})), "key can't be NULL"),
@@ -352,6 +354,17 @@ MISTAKES: list[tuple[Callable[[sk.Table], Any], str]] = [
     (lambda t: t.merge(rows([1, 1])), "a key more than once: id = 1"),
     (lambda t: t.at(t.snapshot).upsert(rows([1])), "table was opened at snapshot"),
     (lambda t: t.upsert(rows([1]), token=""), "token must be"),
+    (lambda t: t.upsert(TOO_LARGE), "integer that is too large"),
+    (lambda t: t.append(TOO_LARGE), "integer that is too large"),
+    (lambda t: t.merge(TOO_LARGE), "integer that is too large"),
+    (lambda t: t.delete(keys=TWICE), "column id: two columns have this name"),
+    (lambda t: t.get_many(TWICE), "column id: two columns have this name"),
+    (lambda t: t.upsert(TWICE), "column id: two columns have this name"),
+    (lambda t: t.merge(rows([1]).append_column("v", pa.array([1]))), "column v: two columns have this name"),
+    (lambda t: t.append([1]), "list must hold dictionaries, but holds int"),
+    (lambda t: t.upsert([{"id": 1}, (2,)]), "list must hold dictionaries, but holds tuple"),
+    (lambda t: t.merge(pa.table({"id": [1], "v": ["x"]})), "but int64 in the table's schema"),
+    (lambda t: t.update("id = 1", {"v": "s"}), "but int64 in the table's schema"),
 ]
 
 
@@ -363,6 +376,16 @@ def test_mistakes_say_what_to_do(table: sk.Table) -> None:
             mistake(table)
         assert error.value.hint, problem
     assert table.refresh().snapshot == before
+
+
+def test_an_empty_list_has_no_rows(table: sk.Table) -> None:
+    for write in (table.append, table.upsert, table.merge):
+        assert counts(write([])) == (0, 0, 0, 0)
+    with table.transaction() as changes:
+        changes.merge([], when_matched="update")
+        with pytest.raises(sk.UsageError, match="integer that is too large"):
+            changes.upsert(TOO_LARGE)
+    assert table.scan().count() == 100
 
 
 def test_reports_are_shown(table: sk.Table) -> None:

@@ -60,6 +60,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for folder in ("empty", "hidden"):
         Path(folder).mkdir()
     Path("hidden/_SUCCESS").write_text("done")
+    Path("begun/_skipstone/staged/1").mkdir(parents=True)
+    Path("begun/_skipstone/staged/1/00.parquet.staged").write_text("some rows")
     yield root
     os.chdir(before)
 
@@ -313,6 +315,12 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str, str]] = {
         sk.ReadError,
         "hidden: directory contains no files to read: _SUCCESS is ignored",
         "rename files that begin with . or _, and write empty ones again",
+    ),
+    "sk.open('begun')": (
+        lambda: sk.open("begun"),
+        sk.ReadError,
+        "begun: directory contains no files to read: an ingest has not finished",
+        "wait until the ingest has finished, or run it again if it was stopped",
     ),
     "sk.open('people.csv').scan().count()": (
         lambda: sk.open("people.csv").scan().count(),

@@ -61,7 +61,7 @@ class CompactionOptions:
         target = chosen.setdefault("target_file_size_bytes", _table_target(properties))
         _check_number("target_file_size_bytes", target, 1)
         chosen.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
-        chosen.setdefault("max_file_size_bytes", int(target * _MAX_SHARE))
+        chosen.setdefault("max_file_size_bytes", max(int(target * _MAX_SHARE), target + 1))
         return cls(**chosen)
 
     def __post_init__(self) -> None:

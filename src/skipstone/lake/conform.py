@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +39,15 @@ class Evolution:
     defaults: Mapping[Path, pa.Scalar]
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, path: str, evolution: Evolution | None = None) -> pa.Table:
-    """Convert a table read from ``path`` to ``schema``; missing columns are NULL."""
+def conform(
+    table: pa.Table,
+    schema: pa.Schema,
+    *,
+    path: str,
+    evolution: Evolution | None = None,
+    owner: Literal["lake", "table"] = "lake",
+) -> pa.Table:
+    """Convert a table read from ``path`` to ``schema`` of ``owner``; missing columns are NULL."""
     if table.schema.equals(schema, check_metadata=True):
         return table
     if not len(schema):
@@ -56,7 +63,7 @@ def conform(table: pa.Table, schema: pa.Schema, *, path: str, evolution: Evoluti
         ]:
             return pa.Table.from_arrays(columns, schema=schema)
     columns = [
-        _conform_column(table, position, field, path, evolution)
+        _conform_column(table, position, field, path, evolution, owner)
         for field, position in zip(schema, _positions(table.schema, schema, path), strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -87,7 +94,12 @@ def _positions(own: pa.Schema, wanted: pa.Schema, path: str) -> list[int | None]
 
 
 def _conform_column(
-    table: pa.Table, position: int | None, field: pa.Field, path: str, evolution: Evolution | None
+    table: pa.Table,
+    position: int | None,
+    field: pa.Field,
+    path: str,
+    evolution: Evolution | None,
+    owner: str,
 ) -> pa.ChunkedArray:
     converter = _Converter(evolution)
     if position is None:
@@ -95,23 +107,23 @@ def _conform_column(
     else:
         column = table.column(position)
     if column.null_count and not field.nullable:
-        raise _unexpected_null(path, field.name)
+        raise _unexpected_null(path, field.name, owner)
     if position is None:
         return pa.chunked_array([column])
     if column.type == field.type:
         return column
-    _check(column.type, field, path, "in the lake's schema", evolution)
+    _check(column.type, field, path, f"in the {owner}'s schema", evolution)
     try:
         arrays = [converter.convert(chunk, field.type, (field.name,)) for chunk in column.chunks]
         return pa.chunked_array(arrays, type=field.type)
     except _UnexpectedNull as error:
-        raise _unexpected_null(path, ".".join(error.path)) from error
+        raise _unexpected_null(path, ".".join(error.path), owner) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
-            f"can't convert {type_name(column.type)} to the lake's type {type_name(field.type)}: {error}",
+            f"can't convert {type_name(column.type)} to the {owner}'s type {type_name(field.type)}: {error}",
             path=path,
             column=field.name,
-            hint="rewrite the file with the lake's type, or pass a schema whose type holds all values",
+            hint=f"rewrite the file with the {owner}'s type, or pass a schema whose type holds all values",
         ) from error
 
 
@@ -123,9 +135,9 @@ class _UnexpectedNull(Exception):
         self.path = path
 
 
-def _unexpected_null(path: str, column: str) -> SchemaError:
+def _unexpected_null(path: str, column: str, owner: str) -> SchemaError:
     return SchemaError(
-        "column has NULLs, but is not nullable in the lake's schema",
+        f"column has NULLs, but is not nullable in the {owner}'s schema",
         path=path,
         column=column,
         hint=NULLABLE,

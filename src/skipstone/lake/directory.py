@@ -35,7 +35,7 @@ from skipstone.errors import (
 from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.partitions import Partitions, read_partitions
-from skipstone.lake.records import list_again, list_settled, real_store, with_own_files
+from skipstone.lake.records import STAGED, list_again, list_settled, real_store, with_own_files
 from skipstone.lake.schema import first_of_each_schema, merge_schemas
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
@@ -333,6 +333,11 @@ def _nothing_listed(listed: Sequence[ListedFile], pattern: str, uri: str) -> Rea
     if not listed:
         hint = "check the path, or write files with skipstone ingest"
         return ReadError("directory contains no files", path=uri, hint=hint)
+    if any(entry.key.startswith(f"{STAGED}/") for entry in listed):
+        hint = "wait until the ingest has finished, or run it again if it was stopped"
+        return ReadError(
+            "directory contains no files to read: an ingest has not finished", path=uri, hint=hint
+        )
     names = ", ".join(entry.key for entry in listed[:3]) + (" and others" if len(listed) > 3 else "")
     return ReadError(
         f"directory contains no files to read: {names} {'are' if len(listed) > 1 else 'is'} ignored",

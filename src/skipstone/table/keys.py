@@ -157,12 +157,19 @@ class Keys:
         self.check(rows)
         return self._of_columns({name: rows.column(name) for name in self.names})
 
-    def check(self, rows: pa.Table) -> None:
-        """Refuse rows without a key column, or with NULL in one."""
+    def check(self, rows: pa.Table, once: Sequence[str] = ()) -> None:
+        """Refuse rows without a key column, with NULL in one, or with two columns of a name.
+
+        Other columns may share a name, unless they are named in ``once``.
+        """
         missing = [name for name in self.names if name not in rows.column_names]
         if missing:
             hint = f"key columns: {', '.join(self.names)}"
             raise UnknownColumnError("rows lack a key column", path=self.table, column=missing[0], hint=hint)
+        for name in (*self.names, *once):
+            if rows.column_names.count(name) > 1:
+                hint = "rename or drop one of them"
+                raise SchemaError("two columns have this name", path=self.table, column=name, hint=hint)
         for name in self.names:
             if rows.column(name).null_count:
                 raise self._null(name)

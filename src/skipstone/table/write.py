@@ -101,9 +101,14 @@ def opened(table: Table) -> tuple[Keys, Target]:
     return keys, Target.of(table.table, options=table.pinned.storage_options)
 
 
+def _table(data: DataLike, target: Target) -> pa.Table:
+    """Convert data of users to an Arrow table; an empty list has no rows."""
+    return target.schema.empty_table() if isinstance(data, list) and not data else as_table(data)
+
+
 def to_rows(data: DataLike, target: Target, keys: Keys) -> pa.Table:
     """Convert data of users to rows in the types of a table's files."""
-    table = target.schema.empty_table() if isinstance(data, list) and not data else as_table(data)
+    table = _table(data, target)
     check_columns(table.schema, target.schema, target.name)
     keys.check(table)
     return stored(table, target)
@@ -220,7 +225,7 @@ def merge_of(
     if when_not_matched not in _UNMATCHED:
         hint = did_you_mean(str(when_not_matched), _UNMATCHED, f"use {' or '.join(_UNMATCHED)}")
         raise UsageError(f"unknown action {when_not_matched!r}", path=keys.table, hint=hint)
-    source = _source(as_table(data), keys)
+    source = _source(_table(data, target), keys)
     check_distinct(keys, source)
     actions = when_matched if isinstance(when_matched, list | tuple) else [(None, when_matched)]
     matched = tuple(_clause(one, keys, target) for one in actions)
@@ -232,6 +237,7 @@ _UNMATCHED: Final = ("insert", "ignore")
 
 def _source(rows: pa.Table, keys: Keys) -> pa.Table:
     """The rows of a source, with the key columns in the table's types."""
+    keys.check(rows, rows.column_names)
     own = keys.select(rows)
     for name in keys.names:
         rows = rows.set_column(rows.schema.get_field_index(name), own.schema.field(name), own.column(name))

@@ -325,9 +325,9 @@ def as_table(data: Any) -> pa.Table:
             data = data.scan()
         if isinstance(data, list) and data and all(isinstance(one, pa.RecordBatch) for one in data):
             return pa.Table.from_batches(data)
-        if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
+        if isinstance(data, list):
             # Every key of any row is a column.
-            return pa.Table.from_struct_array(pa.array(data))
+            return pa.Table.from_struct_array(pa.array(_dictionaries(data)))
         if is_of(data, "polars.") and hasattr(data, "collect"):
             data = data.collect()
         if is_of(data, "pandas."):
@@ -338,10 +338,24 @@ def as_table(data: Any) -> pa.Table:
             _refuse_periods(table.schema)
             return table
         return pa.table(data)
+    except OverflowError as error:
+        hint = "pass integers beyond 64 bits as decimal.Decimal"
+        raise UsageError(f"{type(data).__name__} has an integer that is too large", hint=hint) from error
     except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         # pyarrow's words for other types only list what it takes.
         why = f": {error}" if isinstance(data, list) or hasattr(data, "__arrow_c_stream__") else ""
         raise UsageError(f"{type(data).__name__} can't be written as rows{why}", hint=hint) from error
+
+
+def _dictionaries(rows: list[Any]) -> list[Any]:
+    """Refuse a list of anything but rows."""
+    other = next((row for row in rows if not isinstance(row, Mapping)), None)
+    if rows and other is None and None not in rows:
+        return rows
+    problem = "list has no rows, and so no columns"
+    if rows:
+        problem = f"list must hold dictionaries, but holds {type(other).__name__}"
+    raise UsageError(problem, hint="pass a list of dictionaries or of record batches")
 
 
 def _refuse_periods(schema: pa.Schema) -> None:

@@ -471,8 +471,12 @@ def test_dictionaries_are_rows_with_the_columns_of_all_of_them() -> None:
 
 
 def test_tables_that_can_t_be_ingested() -> None:
-    with pytest.raises(UsageError, match=r"list can't be written as rows: .*\(pass a data frame, a list"):
+    with pytest.raises(UsageError, match=r"list must hold dictionaries, but holds int \(pass a list of"):
         to_frame([1, 2])
+    with pytest.raises(UsageError, match=r"list has no rows, and so no columns \(pass a list of"):
+        to_frame([])
+    with pytest.raises(UsageError, match=r"list has an integer that is too large \(pass integers beyond"):
+        to_frame([{"a": 1}, {"a": 2**64}])
     with pytest.raises(UsageError, match=r"^int can't be written as rows \(pass"):
         to_frame(3)
     with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -86,7 +87,7 @@ def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
             own = own.set_column(at, field.name, _uuids(own.column(at), field.name, table))
     uncast = _before_cast(own.schema, wanted)
     with _hints_for_rows():
-        conformed = conform(own, uncast, path=table)
+        conformed = conform(own, uncast, path=table, owner="table")
     columns = [_cast(conformed.column(at), field, table) for at, field in enumerate(wanted)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -136,8 +137,12 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
 def _check_names(own: list[pa.Field], wanted: list[pa.Field], table: str, above: str) -> None:
     by_name = {field.name: field for field in wanted}
     folded = {field.name.casefold(): field.name for field in wanted}
+    count = Counter(field.name for field in own)
     for field in own:
         name = f"{above}{field.name}"
+        if count[field.name] > 1:
+            hint = "rename or drop one of them"
+            raise SchemaError("two columns have this name", path=table, column=name, hint=hint)
         if field.name not in by_name:
             other = folded.get(field.name.casefold())
             problem = "table has no such column"
