@@ -110,9 +110,9 @@ def test_unflushed_rows_are_those_of_a_commit(steps: Sequence[Step], recovers: b
         before = rows_of(table)
         assert (before[2], before[-2]) == (before[1], before[-1])
     else:
-        # The schema of the new snapshot, and rows that are in memory under the old one.
-        writer.flush()
+        # The table object has the former schema until it is refreshed.
         writer.upsert(row(3))
+        table.refresh()
         before = rows_of(table)
         assert (before[3], before[-3]) == (before[1], before[-1])
     writer.close()
@@ -197,3 +197,110 @@ def test_another_key_is_an_error(recovers: bool, tmp_path: Path) -> None:
     else:
         writer.close()
     assert catalog.open("db.t").scan().count() == 2
+
+
+def value_of(kind: pa.DataType, number: int) -> Any:
+    """A value of any type; no two columns of a struct have the same one."""
+    if pa.types.is_struct(kind):
+        return {one.name: value_of(one.type, number + at) for at, one in enumerate(kind.fields)}
+    if pa.types.is_map(kind):
+        return [(value_of(kind.key_type, number), value_of(kind.item_type, number))]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [value_of(kind.value_type, number)]
+    return str(number) if pa.types.is_string(kind) or pa.types.is_large_string(kind) else number
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("moves", ["refresh", "flush"])
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=list(CHANGES))
+def test_names_mean_the_columns_of_the_table_object(
+    steps: Sequence[Step], moves: str, tmp_path: Path
+) -> None:
+    """An open writer follows its table object to another schema; earlier calls are followed by id."""
+    catalog = sk.catalog(tmp_path / "w")
+    table = catalog.create_table("db.t", SCHEMA, key=["id"])
+    writer = table.writer(sync="off", flush_seconds=None)
+    writer.upsert(row(2))
+    evolve(catalog, steps)
+    if moves == "flush":
+        writer.flush()
+    else:
+        table.refresh()
+    earlier = rows_of(table)
+    new = {name: value_of(table.schema.field(name).type, 10) for name in table.schema.names}
+    for number in (3, 4):
+        writer.upsert(pa.Table.from_pylist([{**new, "id": number}], table.schema))
+    del new["id"]
+    expected = {**earlier, 3: new, 4: new}
+    assert rows_of(table) == expected
+    writer.close(flush=False)
+    # Each call is in the log under its own schema.
+    table = catalog.open("db.t")
+    writer = table.writer(sync="off", flush_seconds=None)
+    assert rows_of(table) == expected
+    writer.close()
+    assert rows_of(catalog.open("db.t")) == expected
+
+
+@pytest.mark.parametrize("flushes", [False, True], ids=["unflushed", "flushed"])
+def test_columns_that_get_the_names_of_others(flushes: bool, tmp_path: Path) -> None:
+    catalog = sk.catalog(tmp_path / "w")
+    schema = pa.schema({"id": pa.int64(), "s": pa.string(), "t": pa.string()})
+    table = catalog.create_table("db.t", schema, key=["id"])
+    with table.writer(sync="off", flush_seconds=None) as writer:
+        writer.upsert([{"id": 1, "s": "S", "t": "T"}])
+        evolve(catalog, [lambda change: change.delete_column("s")])
+        evolve(catalog, [lambda change: [change.add_column(one, StringType()) for one in ("s", "z")]])
+        if flushes:
+            writer.flush()
+        table.refresh()
+        writer.upsert([{"id": 2, "s": "S", "t": "T", "z": "Z"}])
+        assert table.get(2) == {"id": 2, "s": "S", "t": "T", "z": "Z"}
+        assert table.get(1) == {"id": 1, "s": None, "t": "T", "z": None}
+        with pytest.raises(sk.SchemaError, match="no such column"):
+            writer.upsert([{"id": 2, "other": 1}])
+    assert rows_of(catalog.open("db.t")) == {
+        1: {"s": None, "t": "T", "z": None},
+        2: {"s": "S", "t": "T", "z": "Z"},
+    }
+
+
+def test_a_composite_key_whose_columns_are_renamed_and_moved(tmp_path: Path) -> None:
+    """Later calls replace and delete the rows of earlier ones, in the memtables and in the flush."""
+    catalog = sk.catalog(tmp_path / "w")
+    schema = pa.schema({"id": pa.int32(), "k": pa.string(), "v": pa.int64()})
+    table = catalog.create_table("db.t", schema, key=["k", "id"])
+    writer = table.writer(sync="off", flush_seconds=None)
+    writer.upsert([{"id": one, "k": "a", "v": one} for one in (1, 2, 3)])
+    evolve(
+        catalog,
+        [
+            lambda change: change.rename_column("id", "old"),
+            lambda change: change.rename_column("k", "id"),
+            lambda change: change.move_first("v"),
+        ],
+    )
+    table.refresh()
+    writer.delete(keys=pa.table({"old": pa.array([2], pa.int32()), "id": ["a"]}))
+    writer.upsert([{"old": 3, "id": "a", "v": 30}])
+    expected = [{"v": 1, "old": 1, "id": "a"}, {"v": 30, "old": 3, "id": "a"}]
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda one: one["old"]) == expected
+    writer.close()
+    assert sorted(catalog.open("db.t").scan().to_arrow().to_pylist(), key=lambda one: one["old"]) == expected
+
+
+def test_a_key_of_another_type_ends_the_use_of_a_writer(tmp_path: Path) -> None:
+    catalog = sk.catalog(tmp_path / "w")
+    table = catalog.create_table("db.t", pa.schema({"id": pa.int32(), "v": pa.int64()}), key=["id"])
+    writer = table.writer(sync="off", flush_seconds=None)
+    writer.upsert([{"id": 1, "v": 1}])
+    evolve(catalog, [lambda change: change.update_column("id", LongType())])
+    table.refresh()
+    for call in (lambda: writer.upsert([{"id": 2, "v": 2}]), lambda: writer.delete(keys=[1])):
+        with pytest.raises(sk.ConflictError, match="schema was changed") as caught:
+            call()
+        assert "open it again" in str(caught.value.hint)
+    writer.close()
+    with table.writer(sync="off") as writer:
+        writer.upsert([{"id": 2, "v": 2}])
+    assert rows_of(catalog.open("db.t")) == {1: {"v": 1}, 2: {"v": 2}}

@@ -48,6 +48,12 @@ def key_columns(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])
 
 
+def same_fields(fields: pa.Schema, other: pa.Schema) -> list[pa.Field]:
+    """The columns of another schema of the table that have the ids of some fields, in their order."""
+    by_id = {_id(field): field for field in other}
+    return [by_id[_id(field)] for field in fields if _id(field) in by_id]
+
+
 def _renamed(own: Sequence[pa.Field], wanted: Sequence[pa.Field]) -> list[pa.Field]:
     """Fields with the later names of their ids; those that were dropped get names that no later field has."""
     later = {_id(field): field for field in wanted}

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from skipstone.iceberg.writing.target import stored_columns
 from skipstone.table.keys import Keys
-from skipstone.table.tail.evolve import adapt, check_key, key_columns
+from skipstone.table.tail.evolve import adapt, check_key, key_columns, same_fields
 from skipstone.table.tail.lease import Intent, Lease
 from skipstone.table.tail.location import check_location
 from skipstone.table.tail.memtable import Versions
@@ -40,10 +40,12 @@ class Flusher:
             key = key_columns(columns, Keys.of(table).names)
             check_key(self._key, key, table.name)
             live = versions.upserts()
+            # The rows can have been written under other names than the first ones.
+            deleted = versions.deletes([one.name for one in same_fields(self._key, versions.rows.schema)])
             put(
                 table,
                 adapt(live, columns, table.name) if len(live) else None,
-                adapt(versions.deletes(self._key.names), key, table.name),
+                adapt(deleted, key, table.name),
                 name="flush",
                 compare=False,
                 token=f"{lease.state.id}:{last}",

@@ -421,6 +421,16 @@ class Log:
             first = self._problem
             raise WriteError(first.message, path=first.path, hint=first.hint) from first
 
+    def use(self, schema: pa.Schema, keys: Sequence[str]) -> None:
+        """Have the next frames in this schema, and thus in another segment if it is not that of the last."""
+        with self._changed:
+            self.check()
+            if schema is self._schema:
+                return
+            if self._descriptor >= 0:
+                self._end_segment()
+            self._schema, self._keys = schema, tuple(keys)
+
     def append(self, kind: Kind, payload: pa.Buffer) -> int:
         """Write a serialized record batch and return the number of its frame.
 

@@ -13,18 +13,18 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from skipstone.errors import UsageError
+from skipstone.errors import ConflictError, UsageError
 from skipstone.iceberg.partitions.values import is_unpartitioned
 from skipstone.report import PublicNames
 from skipstone.report.units import plural
-from skipstone.table.keys import last_of_each
-from skipstone.table.tail.evolve import adapt, check_key, key_columns
+from skipstone.table.keys import Keys, last_of_each
+from skipstone.table.tail.evolve import adapt, check_key, key_columns, same_fields
 from skipstone.table.tail.flush import Flusher
 from skipstone.table.tail.lease import Lease
 from skipstone.table.tail.location import claim
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from skipstone.iceberg.table import TableSnapshot
+    from skipstone.iceberg.writing.target import Target
     from skipstone.scan.table import Table
     from skipstone.table.overlay import OverlayTable
     from skipstone.typing import DataLike, KeysLike, StrPath
@@ -69,6 +70,48 @@ class Limits:
         if self.bytes > self.memory:
             problem = f"flush_bytes is {self.bytes:,}, which is more than memory={self.memory:,}"
             raise UsageError(problem, hint="set memory to several times flush_bytes")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """What the names in a call mean: the columns of the table object when the call began."""
+
+    pinned: TableSnapshot
+    """The snapshot of the table object, which can have another one with the same schema."""
+    keys: Keys
+    codes: Keys
+    """The key with its columns in the order that all unflushed rows are encoded in."""
+    target: Target
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, table: Table, before: Columns | None = None) -> Columns:
+        """The columns of a table; raise if the rows of those before can't be compared with theirs by key."""
+        pinned = table.pinned
+        if before is not None and pinned.metadata.schema() == before.target.table_schema:
+            return replace(before, pinned=pinned)
+        # Another thread can move the table.
+        keys, target = opened(table.pinned_to(pinned))
+        schema = target.schema
+        if before is None:
+            return cls(pinned, keys, keys, target, schema)
+        former = key_columns(before.schema, before.codes.names)
+        now = same_fields(former, schema)
+        names = [one.name for one in now if one.name in keys.names]
+        codes = Keys(keys.table, pa.schema([keys.schema.field(name) for name in names]))
+        if sorted(codes.names) != sorted(keys.names) or codes.types != before.codes.types:
+            problem = "schema was changed by another commit, with another key or other types of its columns"
+            hint = "close the tail writer, open it again, and repeat the write"
+            raise ConflictError(problem, path=table.name, hint=hint)
+        return cls(pinned, keys, codes, target, schema)
+
+    def stored(self, kind: Kind) -> pa.Schema:
+        """The columns of a frame."""
+        return self.schema if kind is Kind.ROWS else key_columns(self.schema, self.keys.names)
+
+    def versions(self, kind: Kind, rows: pa.RecordBatch) -> Versions:
+        """The versions of a frame."""
+        return of_frame(self.codes, self.schema, kind, rows)
 
 
 class TailWriter(PublicNames):
@@ -109,16 +152,15 @@ class TailWriter(PublicNames):
         """What earlier processes had left when this writer was opened."""
         floor, last = recovered.floor, recovered.last
         self._table, self._lease, self._limits = table, lease, limits
-        self._keys, self._target = opened(table)
-        self._schema = self._target.schema
-        self._log = Log(lease.store, lease.state.id, self._schema, self._keys.names, last + 1, sync=sync)
-        self._flusher = Flusher(table, lease, self._columns(Kind.KEYS))
+        self._columns = columns = Columns.of(table)
+        self._log = Log(lease.store, lease.state.id, columns.schema, columns.keys.names, last + 1, sync=sync)
+        self._flusher = Flusher(table, lease, columns.stored(Kind.KEYS))
         self._view = TailView()
         # One lock for all that follows. Its waiters wait for room, for work, or for a flush.
         self._changed = threading.Condition()
-        self._mutable = Memtable(self._keys, self._schema, floor + 1)
+        self._mutable = Memtable(columns.codes, columns.schema, floor + 1)
         self._sealed: deque[Memtable] = deque()
-        self._pending: deque[tuple[int, Versions]] = deque()
+        self._pending: deque[tuple[int, Versions, Columns]] = deque()
         """Frames that are not acknowledged yet."""
         self._since = 0.0
         self._problem: Exception | None = None
@@ -130,7 +172,7 @@ class TailWriter(PublicNames):
         self._base: tuple[Table, int] | None = None
         with self._changed:
             for frame in frames:
-                self._put(frame.number, self._versions(frame.kind, self._adapted(frame)))
+                self._put(frame.number, columns.versions(frame.kind, self._adapted(frame)), columns)
 
     # -- writes --------------------------------------------------------------------------------
 
@@ -142,7 +184,8 @@ class TailWriter(PublicNames):
         Args:
             data: An Arrow table or stream, or a data frame of pandas or Polars.
         """
-        return self._write(Kind.ROWS, to_rows(data, self._target, self._keys))
+        columns = self._meant()
+        return self._write(Kind.ROWS, to_rows(data, columns.target, columns.keys), columns)
 
     def delete(self, keys: KeysLike) -> int:
         """Delete rows by key, whether they exist or not, and return the number of keys.
@@ -150,31 +193,42 @@ class TailWriter(PublicNames):
         Args:
             keys: A key, several keys, or a table with the key columns.
         """
-        return self._write(Kind.KEYS, self._keys.parse(keys))
+        columns = self._meant()
+        return self._write(Kind.KEYS, columns.keys.parse(keys), columns)
 
-    def _write(self, kind: Kind, rows: pa.Table) -> int:
-        last = last_of_each(self._keys.encode(rows))
+    def _meant(self) -> Columns:
+        """The columns that names mean now: the schema can change while the writer is open."""
+        columns = self._columns
+        if self._table.pinned is not columns.pinned:
+            self._columns = columns = Columns.of(self._table, columns)
+        return columns
+
+    def _write(self, kind: Kind, rows: pa.Table, columns: Columns) -> int:
+        last = last_of_each(columns.codes.encode(rows))
         if len(last) < len(rows):
             rows = rows.take(pa.array(last))
         if not len(rows):
             return 0
         (batch,) = rows.combine_chunks().to_batches()
-        if kind is Kind.ROWS and not is_unpartitioned(self._target.spec):
+        if kind is Kind.ROWS and not is_unpartitioned(columns.target.spec):
             # What no partition can hold could never be flushed.
-            self._target.partitions(batch)
-        columns = self._columns(kind)
-        payload = pa.RecordBatch.from_arrays(batch.columns, schema=columns).serialize()
+            columns.target.partitions(batch)
+        schema = columns.stored(kind)
+        payload = pa.RecordBatch.from_arrays(batch.columns, schema=schema).serialize()
         # The log's copy: the caller can change the buffers of the rows.
-        versions = self._versions(kind, pa.ipc.read_record_batch(payload, columns))
-        self._shield.run(partial(self._log_rows, kind, payload, versions), _WRITTEN, _WRITTEN_OR_NOT)
+        versions = columns.versions(kind, pa.ipc.read_record_batch(payload, schema))
+        self._shield.run(partial(self._log_rows, kind, payload, versions, columns), _WRITTEN, _WRITTEN_OR_NOT)
         return len(versions)
 
-    def _log_rows(self, kind: Kind, payload: pa.Buffer, versions: Versions, call: Call[None]) -> None:
+    def _log_rows(
+        self, kind: Kind, payload: pa.Buffer, versions: Versions, columns: Columns, call: Call[None]
+    ) -> None:
         with self._changed:
             self._wait_for_room(versions.nbytes, call)
             self._lease.check()
+            self._log.use(columns.schema, columns.keys.names)
             number = self._log.append(kind, payload)
-            self._pending.append((number, versions))
+            self._pending.append((number, versions, columns))
         self._log.acknowledge(number)
         with self._changed:
             # In the order of the log, and not before they are acknowledged.
@@ -182,22 +236,19 @@ class TailWriter(PublicNames):
                 self._put(*self._pending.popleft())
             self._changed.notify_all()
 
-    def _columns(self, kind: Kind) -> pa.Schema:
-        if kind is Kind.ROWS:
-            return self._schema
-        return key_columns(self._schema, self._keys.names)
-
-    def _versions(self, kind: Kind, rows: pa.RecordBatch) -> Versions:
-        return of_frame(self._keys, self._schema, kind, rows)
-
     def _adapted(self, frame: Frame) -> pa.RecordBatch:
         """The rows of a frame under the table's schema, which can have changed since."""
-        check_key(key_columns(frame.rows.schema, frame.keys), self._columns(Kind.KEYS), self._table.name)
-        rows = adapt(pa.Table.from_batches([frame.rows]), self._columns(frame.kind), self._table.name)
+        key, wanted = self._columns.stored(Kind.KEYS), self._columns.stored(frame.kind)
+        check_key(key_columns(frame.rows.schema, frame.keys), key, self._table.name)
+        rows = adapt(pa.Table.from_batches([frame.rows]), wanted, self._table.name)
         (batch,) = rows.to_batches()
         return batch
 
-    def _put(self, number: int, versions: Versions) -> None:
+    def _put(self, number: int, versions: Versions, columns: Columns) -> None:
+        if columns.schema is not self._mutable.schema:
+            # Rows of one memtable have one schema.
+            self._seal()
+            self._mutable = Memtable(columns.codes, columns.schema, self._mutable.last + 1)
         if not len(self._mutable):
             self._since = time.monotonic()
         self._mutable.put(number, versions)
@@ -211,7 +262,7 @@ class TailWriter(PublicNames):
         """Have the mutable memtable flushed."""
         if len(self._mutable):
             self._sealed.append(self._mutable)
-            self._mutable = Memtable(self._keys, self._schema, self._mutable.last + 1)
+            self._mutable = Memtable(self._mutable.keys, self._mutable.schema, self._mutable.last + 1)
 
     def _check(self) -> None:
         """Raise if the writer is closed, or what has failed since the last call."""
@@ -229,7 +280,7 @@ class TailWriter(PublicNames):
         while True:
             self._check()
             tables = sum(table.nbytes for table in (*self._sealed, self._mutable))
-            used = tables + sum(versions.nbytes for _, versions in self._pending)
+            used = tables + sum(versions.nbytes for _, versions, _ in self._pending)
             if not used or used + size <= self._limits.memory:
                 return
             if not self._sealed:
