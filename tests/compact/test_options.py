@@ -50,7 +50,7 @@ def test_sizes_follow_the_target() -> None:
     chosen = CompactionOptions.of({"target_file_size_bytes": 1}, {})
     assert (chosen.min_file_size_bytes, chosen.max_file_size_bytes) == (0, 2)
     assert parse_java({"max-file-group-size-bytes": "2GiB"}) == {"max_file_group_size_bytes": 2 << 30}
-    with pytest.raises(UsageError, match="size-bytes must be an integer, got '1 GB'"):
+    with pytest.raises(UsageError, match="size-bytes must be an integer of at least 1, got '1 GB'"):
         CompactionOptions.of({}, {"write.target-file-size-bytes": "1 GB"})
 
 

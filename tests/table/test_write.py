@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.table.update import SetPropertiesUpdate
 
 import skipstone as sk
 from skipstone.table.compare import equal_rows
@@ -435,6 +436,45 @@ def test_get_and_get_many(table: sk.Table) -> None:
     assert found["id"].to_pylist() == [50, 3]
     assert pc.sum(table.get_many(pa.array(range(0, 300, 3)))["v"]).as_py() == sum(range(0, 100, 3)) * 10
     assert table.get_many([]).num_rows == 0
+
+
+NUMBERS: list[tuple[str, str, Callable[[sk.Table], Any]]] = [
+    ("write.target-file-size-bytes", "512MB", lambda t: t.compact()),
+    ("write.parquet.row-group-limit", "-5", lambda t: sk.ingest(rows([600]), t, engine="local")),
+    ("write.parquet.row-group-size-bytes", "", lambda t: t.compact()),
+    ("write.parquet.page-row-limit", str(2**64), lambda t: t.append(rows([500]))),
+    ("write.parquet.compression-level", "high", lambda t: t.append(rows([500]))),
+    ("write.metadata.metrics.max-inferred-column-defaults", "all", lambda t: t.append(rows([500]))),
+    ("commit.retry.num-retries", "1.5", lambda t: t.delete("id = 2")),
+    ("commit.retry.min-wait-ms", "-1", lambda t: t.delete("id = 2")),
+    ("commit.retry.max-wait-ms", "5s", lambda t: t.update("id = 2", {"v": 5})),
+    ("commit.manifest.target-size-bytes", "8MB", lambda t: t.rewrite_manifests(rewrite_all=True)),
+    ("history.expire.min-snapshots-to-keep", "0", lambda t: t.expire()),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "write"), NUMBERS, ids=[name for name, *_ in NUMBERS])
+def test_properties_that_are_no_numbers(
+    name: str, value: str, write: Callable[[sk.Table], Any], folder: Path, table: sk.Table
+) -> None:
+    def set_property(value: str) -> sk.Table:
+        # Some of them are read by pyiceberg's transactions too.
+        values = {name: value, "write.parquet.compression-codec": "zstd"}
+        table.refresh().table._do_commit((SetPropertiesUpdate(updates=values),), ())
+        return table.refresh()
+
+    wrong = set_property(value)
+    writes = [write, lambda t: t.upsert(rows([1, 300], v=1))]
+    writes = writes[: 1 if name.startswith("history") else 2]
+    files = set(folder.rglob("*.parquet"))
+    for one in writes:
+        with pytest.raises(sk.UsageError, match=f"{name} must be an integer of .* got '{value}'") as error:
+            one(wrong)
+        assert error.value.path == table.name
+    assert set(folder.rglob("*.parquet")) == files
+    set_property("5")
+    for one in writes:
+        one(table.refresh())
 
 
 @pytest.mark.parametrize("properties", [{"run": 7}, {"total-records": "1"}, "nightly"])

@@ -7,9 +7,10 @@ snapshot that lacks files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -36,7 +37,7 @@ from skipstone.compact.removal import (
 )
 from skipstone.engine.stopping import JobStop, stoppable
 from skipstone.errors import FileError, UsageError, WriteError
-from skipstone.iceberg.metadata import ancestors
+from skipstone.iceberg.metadata import ancestors, integer_property
 from skipstone.iceberg.writing.target import check_version
 from skipstone.iceberg.writing.updates import remove_snapshots
 from skipstone.report import Reported
@@ -123,16 +124,22 @@ class Retention:
     max_ref_age: int
 
     @classmethod
-    def of(cls, metadata: TableMetadata, older_than: Age | None, retain_last: int | None) -> Retention:
+    def of(
+        cls,
+        metadata: TableMetadata,
+        older_than: Age | None,
+        retain_last: int | None,
+        table: str | None = None,
+    ) -> Retention:
         """The rules of arguments and table properties."""
         now = round(datetime.now().timestamp() * 1000)
-        properties = metadata.properties
-        age = _number(properties, _MAX_AGE, _FIVE_DAYS)
+        read = partial(integer_property, metadata.properties, table=table)
+        age = read(_MAX_AGE, _FIVE_DAYS)
         limit = now - age if older_than is None else round(moment(older_than).timestamp() * 1000)
-        least = _number(properties, _MIN_KEEP, 1) if retain_last is None else retain_last
+        least = read(_MIN_KEEP, 1, least=1) if retain_last is None else retain_last
         if isinstance(least, bool) or not isinstance(least, int) or least < 1:
             raise UsageError(f"retain_last must be at least 1, got {least!r}")
-        return cls(now, limit, least, _number(properties, _MAX_REF_AGE, _FOREVER))
+        return cls(now, limit, least, read(_MAX_REF_AGE, _FOREVER))
 
     def expired_refs(self, metadata: TableMetadata) -> list[str]:
         """Branches and tags, except the main branch, whose snapshot is older than they may be."""
@@ -167,18 +174,6 @@ class Retention:
         return kept | {one.snapshot_id for one in young if one.snapshot_id not in referenced}
 
 
-def _number(properties: Mapping[str, str], name: str, default: int) -> int:
-    value = properties.get(name)
-    if value is None:
-        return default
-    try:
-        return int(value)
-    except ValueError:
-        raise UsageError(
-            f"table property {name} is {value!r}, not a number", hint="correct the property"
-        ) from None
-
-
 @dataclass(frozen=True, slots=True)
 class ExpiryRule:
     """What a call asks for; applied to the metadata of every attempt."""
@@ -192,7 +187,7 @@ class ExpiryRule:
 
     def __call__(self, metadata: TableMetadata) -> tuple[Collection[int], list[str]]:
         """Ids of the snapshots that expire, and names of the references that do."""
-        rules = Retention.of(metadata, self.older_than, self.retain_last)
+        rules = Retention.of(metadata, self.older_than, self.retain_last, self.name)
         refs = rules.expired_refs(metadata) if self.by_age else []
         left = {name: ref for name, ref in metadata.refs.items() if name not in refs}
         known = [one.snapshot_id for one in metadata.snapshots]

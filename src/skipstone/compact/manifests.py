@@ -36,6 +36,7 @@ from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.manifests.writing import RawManifest, read_raw, write_existing
+from skipstone.iceberg.metadata import integer_property
 from skipstone.iceberg.writing.commit import check_properties, publish
 from skipstone.iceberg.writing.outcome import interrupts_noted
 from skipstone.iceberg.writing.producer import MANIFEST_BYTES, Producer, schema_for
@@ -174,15 +175,11 @@ def rewrite_manifests(
 
 
 def _target_size(table: Table, own: int | None) -> int:
-    value: Any = table.metadata.properties.get(MANIFEST_BYTES, _TARGET) if own is None else own
-    try:
-        target = int(value)
-    except (TypeError, ValueError):
-        target = 0
-    if target < 1:
-        name = "target_size_bytes" if own is not None else f"table property {MANIFEST_BYTES}"
-        raise UsageError(f"{name} must be a number of bytes, got {value!r}", path=table.name)
-    return target
+    if own is None:
+        return integer_property(table.metadata.properties, MANIFEST_BYTES, _TARGET, table=table.name, least=1)
+    if own < 1:
+        raise UsageError(f"target_size_bytes must be a number of bytes, got {own!r}", path=table.name)
+    return own
 
 
 def _store_entries(table: Table) -> str:

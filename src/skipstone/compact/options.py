@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from skipstone.core.plain import as_bytes
 from skipstone.errors import UsageError, did_you_mean
+from skipstone.iceberg.metadata import integer_property
 
 MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -51,14 +52,19 @@ class CompactionOptions:
     remove_dangling_deletes: bool = True
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], properties: Mapping[str, str]) -> CompactionOptions:
+    def of(
+        cls, given: Mapping[str, Any], properties: Mapping[str, str], table: str | None = None
+    ) -> CompactionOptions:
         """Options from keywords, of which None means the default; the default size is the table's."""
         chosen: dict[str, Any] = {
             name: as_bytes(value, name) if name.endswith("_bytes") else value
             for name, value in given.items()
             if value is not None
         }
-        target = chosen.setdefault("target_file_size_bytes", _table_target(properties))
+        if "target_file_size_bytes" not in chosen:
+            size = integer_property(properties, TARGET, 512 * MIB, table=table, least=1)
+            chosen["target_file_size_bytes"] = size
+        target = chosen["target_file_size_bytes"]
         _check_number("target_file_size_bytes", target, 1)
         chosen.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
         chosen.setdefault("max_file_size_bytes", max(int(target * _MAX_SHARE), target + 1))
@@ -109,13 +115,6 @@ class CompactionOptions:
         _check_names(data, names)
         given = {names[name]: value for name, value in data.items()}
         return cls(**{**given, "sort_by": tuple(given.get("sort_by", ()))})
-
-
-def _table_target(properties: Mapping[str, str]) -> int:
-    text = properties.get(TARGET, str(512 * MIB))
-    if not text.isdecimal():
-        raise UsageError(f"table property {TARGET} must be an integer, got {text!r}", hint="set it again")
-    return int(text)
 
 
 _LEAST: Final = {

@@ -163,7 +163,7 @@ def resolve_options(table: Table, options: Mapping[str, Any]) -> CompactionOptio
     given = dict(options)
     if given.get("strategy") == "sort" and not given.get("sort_by"):
         given["sort_by"] = tuple(sort_columns(table.table))
-    chosen = CompactionOptions.of(given, table.metadata.properties)
+    chosen = CompactionOptions.of(given, table.metadata.properties, table.name)
     check_options(chosen, table.pinned)
     make_layout(table.table, chosen).check(table.schema)
     return chosen

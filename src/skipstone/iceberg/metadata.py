@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from numbers import Integral
@@ -39,6 +39,23 @@ class EmbeddedSnapshot(Snapshot):
     """A snapshot of format version 1 that names its manifests without a manifest list."""
 
     manifest_paths: tuple[str, ...]
+
+
+def integer_property(
+    properties: Mapping[str, str], name: str, default: int, *, table: str | None = None, least: int = 0
+) -> int:
+    """Return an integer property of a table, by default ``default``."""
+    value = properties.get(name)
+    if value is None:
+        return default
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if not least <= number < _LONG:
+        problem = f"table property {name} must be an integer of at least {least}, got {value!r}"
+        raise UsageError(problem, path=table, hint="correct the property, or remove it")
+    return number
 
 
 def read_metadata(data: bytes) -> TableMetadata:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from skipstone.engine.jobs import Engine, EngineChoice, EngineUse, check_stop
 from skipstone.engine.stopping import stoppable
 from skipstone.errors import SchemaError, SkipstoneError, UsageError, did_you_mean
 from skipstone.iceberg.catalogs import load_table
+from skipstone.iceberg.metadata import integer_property
 from skipstone.iceberg.writing.commit import JOB, append, check_properties
 from skipstone.iceberg.writing.outcome import CommitState, interrupts_noted
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
@@ -326,14 +328,15 @@ def table_layout(table: Table, options: Mapping[str, Any]) -> PageLayout:
         raise UsageError("tables define their own partition spec", path=".".join(table.name()), hint=hint)
     chosen = {name: value for name, value in options.items() if value is not None and name != "partition_by"}
     properties = table.properties
+    read = partial(integer_property, properties, table=".".join(table.name()))
     for name, key in _NUMBERS.items():
-        if key in properties:
-            chosen.setdefault(name, int(properties[key]))
+        if key in properties and name not in chosen:
+            chosen[name] = read(key, 0, least=1)
     codec = properties.get(_CODEC, "").lower().replace("uncompressed", "none")
     if "compression" not in chosen and codec in CODECS:
         chosen["compression"] = codec
-        if properties.get(_LEVEL, "").lstrip("-").isdigit():
-            chosen.setdefault("compression_level", int(properties[_LEVEL]))
+        if _LEVEL in properties and "compression_level" not in chosen:
+            chosen["compression_level"] = read(_LEVEL, 0, least=-100)
     schema = table.schema()
     blooms = [name for name in key_columns(table) if str(schema.find_type(name)) != "boolean"]
     blooms += [

@@ -180,7 +180,9 @@ def test_branches_keep_at_least_one(value: Any) -> None:
 
 def test_properties_are_checked() -> None:
     table = metadata(*LINE, properties={"history.expire.max-snapshot-age-ms": "5 days"})
-    with pytest.raises(UsageError, match="max-snapshot-age-ms is '5 days', not a number"):
+    with pytest.raises(
+        UsageError, match="max-snapshot-age-ms must be an integer of at least 0, got '5 days'"
+    ):
         expired(table)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -32,7 +32,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from skipstone.errors import ConflictError, MissingFileError, SkipstoneError, UsageError, WriteError, scrub
-from skipstone.iceberg.metadata import ancestors, tolerant
+from skipstone.iceberg.metadata import ancestors, integer_property, tolerant
 from skipstone.iceberg.writing.outcome import CommitState, keep_interrupts, settle
 from skipstone.iceberg.writing.producer import OWN_PROPERTIES, RUN_AGAIN, Producer, live_entries
 from skipstone.iceberg.writing.target import NewFile, Target, check_version, metadata_files_written
@@ -262,13 +262,13 @@ def _expired(work: Producer, error: MissingFileError | FileNotFoundError) -> str
 
 def attempts(table: Table) -> Iterator[int]:
     """Number the attempts that a table's properties allow, from 1; waits longer and longer between them."""
-    properties = table.metadata.properties
-    tries = int(properties.get("commit.retry.num-retries", _TRIES))
-    least = int(properties.get("commit.retry.min-wait-ms", 100)) / 1000
-    most = int(properties.get("commit.retry.max-wait-ms", 5_000)) / 1000
+    read = partial(integer_property, table.metadata.properties, table=".".join(table.name()))
+    tries = read("commit.retry.num-retries", _TRIES)
+    least = read("commit.retry.min-wait-ms", 100) / 1000
+    most = read("commit.retry.max-wait-ms", 5_000) / 1000
     yield 1
     for retry in range(tries):
-        time.sleep(min(least * 2**retry, most) * random.uniform(0.5, 1.5))  # noqa: S311
+        time.sleep(min(least * 2.0 ** min(retry, 60), most) * random.uniform(0.5, 1.5))  # noqa: S311
         yield retry + 2
 
 

@@ -25,6 +25,7 @@ from pyiceberg.types import (
 )
 
 from skipstone.errors import UsageError
+from skipstone.iceberg.metadata import integer_property
 from skipstone.iceberg.partitions.values import PartitionKey, internal
 from skipstone.iceberg.writing.sorting import OrderCheck
 from skipstone.parquet.write.columns import leaf_paths
@@ -67,12 +68,12 @@ class FileMetrics:
 
 
 def measured_columns(
-    schema: Schema, properties: Mapping[str, str], whole: Iterable[int] = ()
+    schema: Schema, properties: Mapping[str, str], whole: Iterable[int] = (), table: str | None = None
 ) -> tuple[MetricsColumn, ...]:
     """Columns with metrics according to table properties; bounds of ``whole`` ids are not truncated."""
     table_mode = properties.get(DEFAULT_MODE)
     default = table_mode or "truncate(16)"
-    most = int(properties.get(MAX_COLUMNS, 100))
+    most = integer_property(properties, MAX_COLUMNS, 100, table=table)
     untruncated = set(whole)
     columns = []
     for number, (path, leaf) in enumerate(_leaves(schema.fields, ())):

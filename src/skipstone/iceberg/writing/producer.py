@@ -39,6 +39,7 @@ from pyiceberg.types import StructType
 from skipstone.errors import ConflictError, WriteError, scrub
 from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
 from skipstone.iceberg.manifests.reading import read_manifest
+from skipstone.iceberg.metadata import integer_property
 from skipstone.iceberg.writing.outcome import CommitState, delete_metadata
 from skipstone.iceberg.writing.target import NewFile, Target
 
@@ -179,7 +180,8 @@ class Producer:
         self, entries: Iterable[ManifestEntry], spec: PartitionSpec, content: ManifestContent
     ) -> list[ManifestFile]:
         """Write manifests of about the table's target size."""
-        most = int(self.table.metadata.properties.get(MANIFEST_BYTES, 8 << 20))
+        properties, name = self.table.metadata.properties, self.target.name
+        most = integer_property(properties, MANIFEST_BYTES, 8 << 20, table=name, least=1)
         rest = iter(entries)
         manifests: list[ManifestFile] = []
         while (entry := next(rest, None)) is not None:

@@ -377,7 +377,7 @@ class Target:
             root=root,
             store=store_at(root, storage_options(table, options)),
             columns=measured_columns(
-                schema, metadata.properties, {*schema.identifier_field_ids, *sources, *named}
+                schema, metadata.properties, {*schema.identifier_field_ids, *sources, *named}, name
             ),
             hashed=isinstance(provider, ObjectStoreLocationProvider),
             bare=metadata.properties.get("write.object-storage.partitioned-paths", "true").lower() == "false",
