@@ -136,10 +136,14 @@ class Commit:
     def _run(self) -> WriteReport:
         table = self.table
         check_current(table)
+        # The change is for these columns; a flush moves the table, maybe to others.
+        meant = table.metadata.schema()
         table.flush_tail()
         if self._is_repeated(table.table):
             self._discard(self.change.files)
             return self._report(None)
+        if table.metadata.schema() != meant:
+            raise _other_schema(table.name)
         target = Target.of(table.table, options=table.pinned.storage_options)
         self.target = dataclasses.replace(target, begun=self._begun)
         self.layout = table_layout(table.table, {})
@@ -201,8 +205,7 @@ class Commit:
             return True
         head, name = current.metadata.current_snapshot(), self.table.name
         if current.metadata.schema() != self.schema:
-            problem = "schema was changed by another commit"
-            raise ConflictError(problem, path=name, hint="open the table again, and repeat the write")
+            raise _other_schema(name)
         if (None if head is None else head.snapshot_id) == self.head.snapshot:
             return False
         is_expired = self._is_expired(current)
@@ -374,6 +377,11 @@ def check_current(table: Table) -> None:
     if isinstance(table.table, StaticTable):
         problem = "table opened from a metadata file is read-only"
         raise UsageError(problem, path=table.name, hint="open the table by its name in a catalog")
+
+
+def _other_schema(name: str) -> ConflictError:
+    hint = "open the table again, and repeat the write"
+    return ConflictError("schema was changed by another commit", path=name, hint=hint)
 
 
 def _same(one: pa.Table | None, other: pa.Table | None) -> bool:

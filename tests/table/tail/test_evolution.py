@@ -304,3 +304,37 @@ def test_a_key_of_another_type_ends_the_use_of_a_writer(tmp_path: Path) -> None:
     with table.writer(sync="off") as writer:
         writer.upsert([{"id": 2, "v": 2}])
     assert rows_of(catalog.open("db.t")) == {1: {"v": 1}, 2: {"v": 2}}
+
+
+ROWS = [{"id": 0, "s": "S2", "t": "T2"}, {"id": 5, "s": "S5", "t": "T5"}]
+WRITES: dict[str, Callable[[sk.Table], Any]] = {
+    "upsert": lambda table: table.upsert(ROWS),
+    "append": lambda table: table.append(ROWS[1:]),
+    "update": lambda table: table.update("s = 'S'", {"t": "'T2'"}),
+    "delete": lambda table: table.delete("s = 'S'"),
+    "merge": lambda table: table.merge(ROWS[:1], when_matched="update"),
+}
+
+
+@pytest.mark.parametrize("unflushed", [False, True], ids=["empty", "unflushed"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
+def test_unflushed_rows_do_not_hide_a_change_of_the_schema(
+    write: Callable[[sk.Table], Any], unflushed: bool, tmp_path: Path
+) -> None:
+    """Other writes flush the tail first, which moves the table object; their names are of the time before."""
+    catalog = sk.catalog(tmp_path / "w")
+    schema = pa.schema({"id": pa.int64(), "s": pa.string(), "t": pa.string()})
+    table = catalog.create_table("db.t", schema, key=["id"])
+    token = {"token": "once"}
+    table.append([{"id": 0, "s": "S", "t": "T"}], **token)
+    with table.writer(sync="off", flush_seconds=None) as writer:
+        if unflushed:
+            writer.upsert([{"id": 1, "s": "a", "t": "b"}])
+        for before, after in (("s", "x"), ("t", "s"), ("x", "t")):
+            evolve(catalog, [lambda change, names=(before, after): change.rename_column(*names)])
+        with pytest.raises(sk.ConflictError, match="schema was changed by another commit"):
+            write(table)
+        assert table.append([{"id": 0, "s": "S", "t": "T"}], **token).repeated
+    expected = {0: {"s": "T", "t": "S"}, 1: {"s": "b", "t": "a"}}
+    assert rows_of(catalog.open("db.t")) == (expected if unflushed else {0: expected[0]})
+    write(table.refresh())
