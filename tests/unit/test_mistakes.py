@@ -453,7 +453,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
         3,
         "hint: use asc or desc after the name of a column: amount desc",
     ),
-    "count db.events": (4, "hint: pass catalog= or --catalog to open a table of that name"),
+    "count db.events": (4, "hint: pass --catalog to open a table of that name"),
     "agg events 'count(distinct)'": (3, "error: count() got DISTINCT without a column; hint: write count("),
     "count 'user_id = 42'": (4, "hint: pass the path of the lake before the condition"),
     "query events -o reports/rows.csv": (1, "No such file or directory; hint: create its directory first"),
@@ -879,3 +879,13 @@ def test_a_comparison_with_null_says_why_nothing_is_found() -> None:
     shown = CliRunner().invoke(app, ["query", "events", "kind = NULL"])
     assert note in shown.stdout
     assert "0 rows" in shown.stdout
+
+
+def test_commands_name_only_options() -> None:
+    for where, hint in (
+        ("select 1", "choose columns with --columns"),
+        ("user_id = 1 limit 3", "use --limit"),
+    ):
+        shown = CliRunner().invoke(app, ["count", "events", where])
+        assert shown.stderr.endswith(f"{hint}\n")
+        assert "= or" not in shown.stderr

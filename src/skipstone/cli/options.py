@@ -465,12 +465,14 @@ def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
         except SkipstoneError as error:
             if error.hint:
                 hint = _LOCAL.sub("", error.hint) if spark_only else error.hint
-                error.hint = _ARGUMENT.sub(_option, hint) or None
+                error.hint = _ARGUMENT.sub(_option, _BOTH.sub("", hint)) or None
             raise
 
 
 # The part of a hint about the local engine, for commands that have none.
 _LOCAL = re.compile(r'(; |, or use )?engine="local"( needs \w+( \w+)?)?')
+# The argument in a hint that also names the option.
+_BOTH = re.compile(r"\b\w+= or (?=--)")
 _ARGUMENT = re.compile(
     r'\b(engine|route|format|columns|id_column|group_by|strategy|location|prefix_mismatch)=(?:"(\w+)")?'
     r"|\b(partition_by|cluster_by|sort_by|(?:min|max)_file_size_bytes|min_input_files|retain_last|allow_recent)\b"
