@@ -24,6 +24,7 @@ from skipstone.parquet.write.columns import find_path, find_type, stored_schema
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import Cluster
+from skipstone.predicate.values import cast_exactly
 from skipstone.store.options import dump_with_credentials
 from skipstone.write.lakes import check_names
 from skipstone.write.local import RowSample
@@ -242,7 +243,7 @@ def _curve_position(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -
     types = [find_type(schema, name) for name in names]
 
     def position(*columns: pa.Array) -> pa.Array:
-        values = [column.cast(type) for column, type in zip(columns, types, strict=True)]
+        values = [cast_exactly(column, type) for column, type in zip(columns, types, strict=True)]
         return cluster.keys(pa.table(values, list(names)))
 
     return arrow_udf(position, "long")

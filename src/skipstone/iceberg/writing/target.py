@@ -121,7 +121,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
     if whole.type.equals(field.type):
         return whole
     try:
-        return whole.cast(field.type)
+        return whole.cast(_wide_decimals(whole.type, field.type)).cast(field.type)
     except pa.ArrowException as error:
         raise SchemaError(
             f"can't convert {type_name(whole.type)} to the table's type {type_name(field.type)}: {error}",
@@ -170,6 +170,14 @@ def _check_parts(own: pa.DataType, wanted: pa.DataType, table: str, name: str) -
 # -- types that pyarrow casts ------------------------------------------------------------------
 
 
+_CHECKED: Final = (
+    (pa.types.is_time, (pa.types.is_time,)),
+    (pa.types.is_integer, (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)),
+    (pa.types.is_decimal, (pa.types.is_decimal,)),
+)
+"""Types of rows, and types of columns that hold some of their values."""
+
+
 def _before_cast(schema: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The wanted columns, with their own types where pyarrow's cast checks the values."""
     own = {field.name: field.type for field in schema}
@@ -185,9 +193,11 @@ def _type_before_cast(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         bytes_like = is_binary(own) or pa.types.is_fixed_size_binary(own)
         # Top-level strings are parsed; those in structs are not, and are refused.
         return own if bytes_like or _is_uuid(own) or (is_text(own) and _is_uuid(wanted)) else wanted
-    for same in (pa.types.is_time, pa.types.is_integer):
-        if same(wanted):
-            return own if same(own) else wanted
+    for given, kinds in _CHECKED:
+        if given(own) and any(kind(wanted) for kind in kinds):
+            return own
+    if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted):
+        return own if (own.tz is None) == (wanted.tz is None) else wanted
     if pa.types.is_struct(own) and pa.types.is_struct(wanted):
         types = {field.name: field.type for field in own.fields}
         return pa.struct([_field_before_cast(part, types) for part in wanted.fields])
@@ -197,6 +207,21 @@ def _type_before_cast(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         key = wanted.key_field.with_type(_type_before_cast(own.key_type, wanted.key_type))
         return pa.map_(key, wanted.item_field.with_type(_type_before_cast(own.item_type, wanted.item_type)))
     return wanted
+
+
+def _wide_decimals(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """A type with decimals for integers that become decimals: Arrow casts no integers to narrow ones."""
+    if pa.types.is_integer(own) and pa.types.is_decimal(wanted):
+        return pa.decimal128(20, 0)
+    if pa.types.is_struct(own) and pa.types.is_struct(wanted):
+        pairs = zip(own.fields, wanted.fields, strict=True)
+        return pa.struct([one.with_type(_wide_decimals(one.type, other.type)) for one, other in pairs])
+    if pa.types.is_list(own) and pa.types.is_list(wanted):
+        return pa.list_(own.value_field.with_type(_wide_decimals(own.value_type, wanted.value_type)))
+    if pa.types.is_map(own) and pa.types.is_map(wanted):
+        key = own.key_field.with_type(_wide_decimals(own.key_type, wanted.key_type))
+        return pa.map_(key, own.item_field.with_type(_wide_decimals(own.item_type, wanted.item_type)))
+    return own
 
 
 def _is_uuid(type: pa.DataType) -> bool:
