@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 import skipstone as sk
-from skipstone.errors import ConflictError, DuplicateKeyError, UsageError
+from skipstone.errors import ConflictError, DuplicateKeyError, SchemaError, UsageError
+from skipstone.table.overlay import MemoryFile
 from tests.table._keyed import SCHEMA, content, new_table, rows
 
 
@@ -312,3 +314,29 @@ def test_wrong_arguments(table: sk.Table) -> None:
         with pytest.raises(sk.SkipstoneError, match="table has no such column"):
             tx.upsert(pa.table({"id": [1], "w": [2]}))
         tx.rollback()
+
+
+def test_a_struct_whose_fields_were_dropped(tmp_path: Path) -> None:
+    nested = pa.struct({"x": pa.int64()})
+    schema = pa.schema({"id": pa.int64(), "n": nested, "deep": pa.list_(pa.struct({"n": nested}))})
+    table = new_table(tmp_path, schema=schema)
+    table.append([{"id": 1, "n": {"x": 1}, "deep": []}, {"id": 2}])
+    with table.table.update_schema() as change:
+        change.delete_column(("deep", "element", "n", "x"))
+    problem = r"column deep: Parquet can't store a struct without fields \(add a field"
+    with table.refresh().transaction() as changes:
+        assert changes.delete(keys=2).deleted == 1
+        for write in (changes.append, changes.upsert, changes.merge):
+            with pytest.raises(SchemaError, match=problem):
+                write([{"id": 3, "n": {"x": 3}}])
+        with pytest.raises(SchemaError, match=problem):
+            changes.update(None, {"n": {"x": 3}})
+        assert changes.scan().to_arrow().to_pylist() == [{"id": 1, "n": {"x": 1}, "deep": []}]
+    with pytest.raises(SchemaError, match=problem):
+        table.refresh().upsert([{"id": 3}])
+    # Rows that were written before the field was dropped.
+    with pytest.raises(SchemaError, match=problem):
+        MemoryFile.of(table.refresh(), pa.table({"id": [3]}))
+    with table.refresh().table.update_schema() as change:
+        change.add_column(("deep", "element", "n", "y"), LongType())
+    assert table.refresh().upsert([{"id": 3}]).inserted == 1

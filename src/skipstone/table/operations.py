@@ -19,7 +19,7 @@ from skipstone.errors import (
     UsageError,
     did_you_mean,
 )
-from skipstone.iceberg.writing.target import NewFile, Target, fit_table
+from skipstone.iceberg.writing.target import NewFile, Target, fit_table, without_fields
 from skipstone.predicate.tree import Expr, Predicate
 from skipstone.predicate.values import exact_array
 from skipstone.scan.projection import resolve
@@ -225,6 +225,8 @@ class Merge:
 
 def stored(rows: pa.Table, target: Target) -> pa.Table:
     """Convert rows to the types of a table's files."""
+    if len(rows) and (column := target.column_without_fields) is not None:
+        raise without_fields(column, target.name)
     return fit_table(rows, target.schema, target.name)
 
 

@@ -22,7 +22,12 @@ from skipstone.core.ir.nodes import Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
 from skipstone.errors import UsageError
-from skipstone.iceberg.writing.target import fit_table, stored_columns
+from skipstone.iceberg.writing.target import (
+    column_without_fields,
+    fit_table,
+    stored_columns,
+    without_fields,
+)
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Overlay, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.write.layout import PageLayout
@@ -64,6 +69,9 @@ class MemoryFile:
     def of(cls, table: Table, rows: pa.Table) -> MemoryFile:
         """Convert rows to the columns of a table's snapshot."""
         columns = stored_columns(table.iceberg_schema)
+        if (column := column_without_fields(columns)) is not None:
+            # The last field was dropped after the rows were written.
+            raise without_fields(column, table.name)
         rows = fit_table(rows, columns, table.name).combine_chunks()
         # Look-ups of keys that are not in memory end at a bloom filter.
         keys = sorted(table.iceberg_schema.identifier_field_names() & set(columns.names))

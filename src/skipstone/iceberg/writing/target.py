@@ -70,6 +70,23 @@ def _plain(field: pa.Field) -> pa.Field:
     return field
 
 
+def column_without_fields(schema: pa.Schema) -> str | None:
+    """The first column with a struct without fields, which Parquet can't store."""
+    return next((field.name for field in schema if _lacks_fields(field.type)), None)
+
+
+def _lacks_fields(type: pa.DataType) -> bool:
+    if not pa.types.is_nested(type):
+        return False
+    return not type.num_fields or any(_lacks_fields(type.field(at).type) for at in range(type.num_fields))
+
+
+def without_fields(column: str, table: str) -> SchemaError:
+    """The error for rows of a table with such a column."""
+    hint = "add a field to the struct, or drop the column"
+    return SchemaError("Parquet can't store a struct without fields", path=table, column=column, hint=hint)
+
+
 def check_columns(own: pa.Schema, wanted: pa.Schema, table: str) -> None:
     """Refuse rows whose columns can't be converted to the table's."""
     _check_names(list(own), list(wanted), table, "")
@@ -414,6 +431,11 @@ class Target:
     def schema(self) -> pa.Schema:
         """Arrow schema of the files, with field ids."""
         return stored_columns(self.table_schema)
+
+    @cached_property
+    def column_without_fields(self) -> str | None:
+        """The first column that can't be stored, because it is or contains a struct without fields."""
+        return column_without_fields(self.schema)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
