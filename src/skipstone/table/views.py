@@ -78,6 +78,7 @@ def tail_tree(status: TailStatus) -> ReportNode:
         head = f"{what} in {plural(status.calls, 'unflushed call')}"
     numbers = f"{count(status.floor + 1)} to {count(status.last)}"
     log = f"{plural(status.segments, 'file')}, {size(status.size)}, calls {numbers}"
+    torn = "damaged calls" if status.lost else "an unfinished call"
     writer = f"{status.holder}, open" if status.open else f"closed; the last one was {status.holder}"
     return ReportNode(
         body=(
@@ -88,7 +89,7 @@ def tail_tree(status: TailStatus) -> ReportNode:
                     ("directory", status.path),
                     ("log", log if status.calls else ""),
                     ("writer", writer if status.holder is not None else ""),
-                    ("torn", f"{plural(status.torn, 'byte')} of an unfinished call" if status.torn else ""),
+                    ("torn", f"{plural(status.torn, 'byte')} of {torn}" if status.torn else ""),
                     ("lost", f"{plural(status.lost, 'synced call')}" if status.lost else ""),
                 )
             ),

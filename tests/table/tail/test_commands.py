@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import skipstone as sk
 from skipstone.cli.main import app
+from skipstone.table.tail.lease import TailState
 
 
 @pytest.fixture
@@ -99,6 +100,50 @@ def test_damage_to_synced_calls_after_a_kill(table: sk.Table, tmp_path: Path) ->
     assert table.scan().count() == 3
 
 
+def test_a_log_without_its_state_is_damaged(table: sk.Table, tmp_path: Path) -> None:
+    """What is flushed is unknown: nobody says that nothing is unflushed, and nothing is dropped."""
+    log = killed(table, 3)
+    state, data = log.with_name("tail.json"), log.read_bytes()
+    whole = state.read_bytes()
+    state.unlink()
+    for args in (["status", "db.t"], ["flush", "db.t"], ["flush", "db.t", "--drop-damaged"]):
+        shown = run(tmp_path, *args, code=4)
+        assert "state of the tail is missing, but its write-ahead log is not" in shown
+        assert "restore the file from a backup" in shown
+    for call in (table.tail_status, table.writer, lambda: table.writer(on_damage="drop")):
+        with pytest.raises(sk.CorruptFileError, match="state of the tail is missing"):
+            call()
+    assert (log.read_bytes(), state.exists()) == (data, False)
+    state.write_bytes(whole)
+    assert "flushed 3 calls of db.t" in run(tmp_path, "flush", "db.t")
+    # Without a log the directory is that of a new tail.
+    state.unlink()
+    assert "nothing to flush" in run(tmp_path, "status", "db.t")
+    assert table.refresh().scan().count() == 3
+
+
+def test_the_loss_of_a_log_with_the_state_of_another_tail_is_told(table: sk.Table, tmp_path: Path) -> None:
+    log = killed(table, 3)
+    log.with_name("tail.json").write_bytes(TailState("ff", str(table.metadata.table_uuid)).encode())
+    for name in ("status", "flush"):
+        assert "segment belongs to the tail" in run(tmp_path, name, "db.t", code=4)
+    with table.writer(on_damage="drop") as writer:
+        assert (writer.recovered.calls, writer.recovered.lost) == (0, 3)
+        shown = str(writer.recovered)
+    assert "3 synced calls" in shown
+    assert "of damaged calls" in shown
+
+
+def test_a_directory_without_the_tail(table: sk.Table, tmp_path: Path) -> None:
+    """It can't be told from here whether anything is unflushed."""
+    with table.table.transaction() as change:
+        change.set_properties({"skipstone.tail.wal": str(tmp_path), "skipstone.tail.id": "00ff"})
+    for name in ("status", "flush"):
+        assert "tail of the table is not in this directory on this host" in run(
+            tmp_path, name, "db.t", code=4
+        )
+
+
 def test_a_call_that_was_not_synced_is_dropped_and_reported(table: sk.Table, tmp_path: Path) -> None:
     log = killed(table, 2)
     with log.open("ab") as file:
@@ -113,6 +158,7 @@ def test_a_call_that_was_not_synced_is_dropped_and_reported(table: sk.Table, tmp
 INTERRUPT = """
 import os, signal, sys
 from skipstone.cli.main import app
+from skipstone.table.tail.lease import TailState
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.alarm(500)

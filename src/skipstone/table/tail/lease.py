@@ -30,6 +30,7 @@ from xxhash import xxh3_64_hexdigest
 
 from skipstone.errors import ConflictError, CorruptFileError, WriteError
 from skipstone.store.local import LocalStore, make_directories, write_error
+from skipstone.table.tail.wal import segment_paths
 
 STATE: Final = "tail.json"
 LOCK: Final = "lock"
@@ -108,8 +109,12 @@ class TailState:
                 return state
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
-        hint = "restore the file from a backup, or move the directory away, which loses unflushed rows"
-        raise CorruptFileError("state of the tail is damaged", path=path, hint=hint)
+        raise _damaged("damaged", path)
+
+
+def _damaged(problem: str, path: str) -> CorruptFileError:
+    hint = "restore the file from a backup, or move the directory away, which loses unflushed rows"
+    return CorruptFileError(f"state of the tail is {problem}", path=path, hint=hint)
 
 
 def _checksum(document: dict[str, Any]) -> str:
@@ -117,11 +122,15 @@ def _checksum(document: dict[str, Any]) -> str:
 
 
 def read_state(store: LocalStore) -> TailState | None:
-    """The state of a tail; None if there is none."""
+    """The state of a tail; None if there is none. A log without it is damaged."""
     path = Path(store.path(STATE))
+    # In this order: every tail has a state before it has a log.
+    has_log = bool(segment_paths(path.parent))
     try:
         return TailState.decode(path.read_bytes(), str(path))
     except (FileNotFoundError, NotADirectoryError):
+        if has_log:
+            raise _damaged("missing, but its write-ahead log is not", str(path)) from None
         return None
     except OSError as error:
         raise write_error(error, path) from error

@@ -83,8 +83,7 @@ def claim(table: IcebergTable, name: str, wal: StrPath | None, below: Store) -> 
     metadata = table.metadata
     if wal is None:
         store = tail_store(metadata, name, below)
-        if WAL in metadata.properties:
-            _check_own(store, metadata)
+        check_own(store, metadata)
     else:
         root = _outside(wal, metadata)
         store = _store(root, metadata)
@@ -118,8 +117,10 @@ def _outside(wal: StrPath, metadata: TableMetadata) -> str:
     return root
 
 
-def _check_own(store: LocalStore, metadata: TableMetadata) -> None:
+def check_own(store: LocalStore, metadata: TableMetadata) -> None:
     """Refuse a directory that a property names, unless the tail is in it; nothing is written there before."""
+    if WAL not in metadata.properties:
+        return
     state = read_state(store)
     if state is None or (state.table, state.id) != (str(metadata.table_uuid), metadata.properties.get(ID)):
         raise _elsewhere(store)

@@ -23,6 +23,7 @@ from skipstone.table.tail.wal import (
     cut,
     mark_of,
     old_segments,
+    owners,
     read_intact,
     read_mark,
     read_segments,
@@ -142,6 +143,7 @@ def _drop_damaged(lease: Lease, folder: Path, floor: int) -> tuple[list[Segment]
     tail = lease.state.id
     durable = max(lease.state.durable, read_mark(folder, tail))
     segments, later = read_intact(folder, tail, floor)
+    durable = max(durable, *(read_mark(folder, owner) for owner in owners(later)), 0)
     size = sum(set_aside(path, keep=False) for path in later)
     for one in segments:
         if one.good < one.size:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import CorruptFileError, WriteError
 from skipstone.report import Reported
 from skipstone.table.tail.lease import TailState, is_held, read_state
-from skipstone.table.tail.location import tail_store
+from skipstone.table.tail.location import check_own, tail_store
 from skipstone.table.tail.recovery import Recovery, inspect_log
 from skipstone.table.tail.wal import Kind
 
@@ -63,6 +63,7 @@ class TailStatus(Reported):
 def tail_status(table: Table) -> TailStatus:
     """Inspect the tail of a table, and change nothing."""
     store = tail_store(table.metadata, table.name, table.pinned.access.store)
+    check_own(store, table.metadata)
     for left in reversed(range(_TRIES)):
         held, state = is_held(store), read_state(store)
         if state is None:

@@ -315,6 +315,15 @@ def read_intact(folder: Path, tail: str, floor: int = 0) -> tuple[list[Segment],
     return segments, []
 
 
+def owners(paths: Sequence[Path]) -> set[str]:
+    """The tails that segments belong to, as far as their headers are valid."""
+    found = set()
+    for path in paths:
+        with suppress(CorruptFileError):
+            found.add(read_segment(path, last=True, salvage=True).header.tail)
+    return found
+
+
 def _checked(segment: Segment, floor: int) -> Segment:
     """The segment as far as its payloads are record batches."""
     for number in range(len(segment.frames)):
