@@ -389,6 +389,18 @@ def test_an_empty_list_has_no_rows(table: sk.Table) -> None:
     assert table.scan().count() == 100
 
 
+def test_columns_without_values_have_no_type(folder: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), **{one.name: one.type for one in EVERY_TYPE.schema}})
+    for name, values in NESTED.items():
+        schema = schema.append(pa.field(name, values.type))
+    table = new_table(folder, "db.untyped", schema=schema)
+    nothing = dict.fromkeys(schema.names[1:])
+    assert table.upsert([{"id": 1, **nothing}]).inserted == 1
+    sk.ingest([{"id": 2, **nothing}], table, engine="local", index=False)
+    sk.ingest(pa.Table.from_pylist([{"id": 3, **nothing}]), table, index=False)
+    assert content(table.refresh()) == [{"id": number, **nothing} for number in (1, 2, 3)]
+
+
 def test_reports_are_shown(table: sk.Table) -> None:
     report = table.upsert(rows([1, 300], v=1))
     assert str(report).splitlines()[0] == "rows: 1 inserted, 1 updated"

@@ -18,7 +18,7 @@ from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.metadata import integer_property
 from skipstone.iceberg.writing.commit import JOB, append, check_properties
 from skipstone.iceberg.writing.outcome import CommitState, interrupts_noted
-from skipstone.iceberg.writing.target import NewFile, Target, check_columns
+from skipstone.iceberg.writing.target import NewFile, Target, check_columns, stored_columns
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import CODECS, PageLayout, check_file_count
@@ -95,11 +95,24 @@ def ingest_table(
 
         work.publish = keyed_ingest(table if isinstance(table, LakeTable) else LakeTable(target), how, branch)
     data, choice = settle(data, choice)
+    if isinstance(data, list | pa.Table):
+        from skipstone.write.frame import as_table
+
+        data = _typed(as_table(data), target)
     work.why = choice.reason
     report = work.run(open_rows(data, choice.engine), storage_options)
     if isinstance(table, LakeTable):
         table.refresh()
     return report
+
+
+def _typed(rows: pa.Table, table: Table) -> pa.Table:
+    """Give columns without any value the types of the table."""
+    types = {one.name: one.type for one in stored_columns(table.schema())}
+    for at, one in enumerate(rows.schema):
+        if pa.types.is_null(one.type) and one.name in types:
+            rows = rows.set_column(at, one.name, pa.nulls(len(rows), types[one.name]))
+    return rows
 
 
 def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None = None) -> Table:
