@@ -187,9 +187,10 @@ TASKS = (
     Task(
         "look at nested columns, durations and Spark's timestamps",
         """
-        import subprocess
+        import pathlib, subprocess, sys
         def ask(*words):
-            return subprocess.run(["skipstone", *words], capture_output=True, text=True, check=True).stdout
+            run = [str(pathlib.Path(sys.executable).with_name("skipstone")), *words]
+            return subprocess.run(run, capture_output=True, text=True, check=True).stdout
         schema = [line.split() for line in ask("schema", "lake").splitlines()]
         assert ["at", "timestamp[ns,", "UTC]"] in schema and ["x", "double"] in schema, schema
         assert ["took", "duration[ms]"] in schema, schema
