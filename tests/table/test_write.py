@@ -397,7 +397,7 @@ def test_columns_without_values_have_no_type(folder: Path) -> None:
     nothing = dict.fromkeys(schema.names[1:])
     assert table.upsert([{"id": 1, **nothing}]).inserted == 1
     sk.ingest([{"id": 2, **nothing}], table, engine="local", index=False)
-    sk.ingest(pa.Table.from_pylist([{"id": 3, **nothing}]), table, index=False)
+    sk.ingest(pa.Table.from_pylist([{"id": 3, **nothing}]), table, engine="local", index=False)
     assert content(table.refresh()) == [{"id": number, **nothing} for number in (1, 2, 3)]
 
 

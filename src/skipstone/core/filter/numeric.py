@@ -16,6 +16,7 @@ from skipstone.core.arrays import Array, bools, numbers
 from skipstone.core.filter.arithmetic import as_type, common_type, doubles, is_number, spark_type
 from skipstone.core.filter.conditions import Arguments, RowError, Series, apply
 from skipstone.core.plain import type_name
+from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 
 _DIGITS = 38
@@ -69,7 +70,7 @@ def _round_integers(array: pa.Array, zeros: int, even: bool) -> pa.Array:
     unit = 10 ** min(zeros, 20)
     if unit > 2**63:  # rounded to zero, or to more than any integer
         if zeros == 19 and (np.abs(values.astype(float)) >= 5e18)[~bools(array.is_null())].any():
-            raise RowError(f"rounding overflows {array.type}")
+            raise RowError(f"rounding overflows {type_name(array.type)}")
         return pc.if_else(array.is_null(), None, pa.scalar(0, array.type))
     rest = np.abs(np.fmod(values, unit)).astype(np.uint64)
     down = values - np.fmod(values, unit)
