@@ -16,7 +16,6 @@ from skipstone.core.arrays import Array, bools, numbers
 from skipstone.core.filter.arithmetic import as_type, common_type, doubles, is_number, spark_type
 from skipstone.core.filter.conditions import Arguments, RowError, Series, apply
 from skipstone.core.plain import type_name
-from skipstone.core.plain import type_name
 from skipstone.predicate import tree
 
 _DIGITS = 38
