@@ -118,7 +118,7 @@ def test_an_event_loop_that_is_cancelled(wide_lake: Path, switches: dict[str, An
         return len(store.requests)
 
     stopped = asyncio.run(main())
-    assert settled(store) <= stopped + 4  # what was under way
+    assert settled(store) <= stopped + 8  # what was under way: two threads, each with a few requests
     assert len(seen) >= 1
     assert data_requests(store) < FILES
 

@@ -440,22 +440,26 @@ class _Watch:
     __slots__ = ("on",)
 
     def __init__(self) -> None:
-        self.on = False
+        self.on = 0
 
 
 watch = _Watch()
+_watching = threading.Lock()
 _unwanted: ContextVar[Callable[[], bool] | None] = ContextVar("unwanted", default=None)
 
 
 @contextmanager
 def stopping(unwanted: Callable[[], bool]) -> Iterator[None]:
     """Stop the work of this block at its next checkpoint once ``unwanted`` is true."""
-    watch.on = True
+    with _watching:
+        watch.on += 1
     token = _unwanted.set(unwanted)
     try:
         yield
     finally:
         _unwanted.reset(token)
+        with _watching:
+            watch.on -= 1
 
 
 def checkpoint() -> None:
